@@ -1,0 +1,24 @@
+/*-------------------------------------------------------------------------
+ *
+ * idempotency.c
+ *	  Entry point of the extension: what happens when the library is loaded.
+ *
+ * The claim engine is in src/; docs/internals.md is its map.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "fmgr.h"
+#include "settings.h"
+
+IDEM_MODULE_MAGIC("idempotency", IDEM_VERSION);
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	SettingsDefine();
+}
