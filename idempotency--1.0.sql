@@ -139,3 +139,201 @@ CREATE TRIGGER idem_definition_changed
     AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.idempotency_scope
     FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_definition_changed();
 COMMENT ON TRIGGER idem_definition_changed ON @extschema@.idempotency_scope IS 'Tells all sessions to read the policies again';
+
+/* ---- pure helpers, for everybody ---------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_fingerprint(body jsonb, exclude text[] DEFAULT '{}')
+    RETURNS bytea
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_fingerprint(jsonb, text[]) IS 'Hash of a request that does not depend on how its JSON is written';
+
+CREATE FUNCTION @extschema@.idem_backoff(attempt integer, base interval DEFAULT '1s', cap interval DEFAULT '5min', jitter text DEFAULT 'full')
+    RETURNS interval
+    LANGUAGE c VOLATILE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_backoff(integer, interval, interval, text) IS 'Pause after a failed attempt: exponential, capped, with jitter';
+
+/* ---- claiming ----------------------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_claim(
+    request_id text, request_body jsonb DEFAULT NULL, scope text DEFAULT '',
+    ttl interval DEFAULT NULL, lease interval DEFAULT NULL, wait interval DEFAULT NULL,
+    fingerprint bytea DEFAULT NULL)
+    RETURNS TABLE (
+        outcome text, token bigint, attempt integer, status text,
+        response_code integer, response_headers jsonb, response_body jsonb, response_bytes bytea,
+        checkpoints jsonb, retry_after interval, differs text[],
+        created_at timestamp with time zone, expires_at timestamp with time zone)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_claim(text, jsonb, text, interval, interval, interval, bytea) IS 'Claims the right to carry a request out, or tells what became of it';
+REVOKE ALL ON FUNCTION @extschema@.idem_claim(text, jsonb, text, interval, interval, interval, bytea) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_lookup(request_id text, scope text DEFAULT '')
+    RETURNS TABLE (
+        scope text, request_id text, status text, attempt integer,
+        response_code integer, response_headers jsonb, response_body jsonb, response_bytes bytea,
+        error jsonb, retry_after interval,
+        created_at timestamp with time zone, completed_at timestamp with time zone,
+        expires_at timestamp with time zone)
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_lookup(text, text) IS 'Reads what is known of a request, without claiming it';
+REVOKE ALL ON FUNCTION @extschema@.idem_lookup(text, text) FROM PUBLIC;
+
+/* ---- ending a claim ----------------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_finish(
+    request_id text, response_body jsonb DEFAULT NULL, response_code integer DEFAULT NULL,
+    token bigint DEFAULT NULL, scope text DEFAULT '',
+    response_headers jsonb DEFAULT NULL, response_bytes bytea DEFAULT NULL)
+    RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_finish(text, jsonb, integer, bigint, text, jsonb, bytea) IS 'Ends a claim with a result, which is replayed from then on';
+REVOKE ALL ON FUNCTION @extschema@.idem_finish(text, jsonb, integer, bigint, text, jsonb, bytea) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_fail(
+    request_id text, error jsonb DEFAULT NULL, response_code integer DEFAULT NULL,
+    token bigint DEFAULT NULL, scope text DEFAULT '', final boolean DEFAULT false,
+    retry_after interval DEFAULT NULL,
+    response_headers jsonb DEFAULT NULL, response_bytes bytea DEFAULT NULL)
+    RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_fail(text, jsonb, integer, bigint, text, boolean, interval, jsonb, bytea) IS 'Ends a claim with a failure, for good or to be retried';
+REVOKE ALL ON FUNCTION @extschema@.idem_fail(text, jsonb, integer, bigint, text, boolean, interval, jsonb, bytea) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_release(request_id text, token bigint DEFAULT NULL, scope text DEFAULT '')
+    RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_release(text, bigint, text) IS 'Gives a claim back: nothing was done';
+REVOKE ALL ON FUNCTION @extschema@.idem_release(text, bigint, text) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_extend(request_id text, lease interval DEFAULT NULL, token bigint DEFAULT NULL, scope text DEFAULT '')
+    RETURNS timestamp with time zone
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_extend(text, interval, bigint, text) IS 'Renews the lease of a claim and tells when it ends';
+REVOKE ALL ON FUNCTION @extschema@.idem_extend(text, interval, bigint, text) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_resolve(
+    request_id text, verdict text, response_body jsonb DEFAULT NULL, response_code integer DEFAULT NULL,
+    scope text DEFAULT '', force boolean DEFAULT false)
+    RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_resolve(text, text, jsonb, integer, text, boolean) IS 'Settles a request of unknown outcome by a person''s word';
+REVOKE ALL ON FUNCTION @extschema@.idem_resolve(text, text, jsonb, integer, text, boolean) FROM PUBLIC;
+
+/* ---- policies and privileges -------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_configure(
+    scope text, ttl interval DEFAULT NULL, lease interval DEFAULT NULL, wait interval DEFAULT NULL,
+    on_lease_expiry text DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL,
+    store_request boolean DEFAULT NULL, history boolean DEFAULT NULL, owner regrole DEFAULT NULL)
+    RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_configure(text, interval, interval, interval, text, integer, interval, interval, boolean, boolean, regrole) IS 'Defines the policy of a scope; NULL leaves a value as it is';
+REVOKE ALL ON FUNCTION @extschema@.idem_configure(text, interval, interval, interval, text, integer, interval, interval, boolean, boolean, regrole) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_unconfigure(scope text)
+    RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_unconfigure(text) IS 'Removes the policy of a scope; false where there was none';
+REVOKE ALL ON FUNCTION @extschema@.idem_unconfigure(text) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_grant(role regrole, administer boolean DEFAULT false)
+    RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_grant(regrole, boolean) IS 'Lets a role use the extension, and administer it if so wanted';
+REVOKE ALL ON FUNCTION @extschema@.idem_grant(regrole, boolean) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_revoke(role regrole)
+    RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_revoke(regrole) IS 'Takes back what idem_grant gave';
+REVOKE ALL ON FUNCTION @extschema@.idem_revoke(regrole) FROM PUBLIC;
+
+/* ---- views -------------------------------------------------------------- */
+
+/*
+ * Functions in a view are executed as its reader, so idem_grant gives these
+ * along with the views.
+ */
+CREATE FUNCTION @extschema@.idem_clock()
+    RETURNS timestamp with time zone
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_clock() IS 'The time that leases and expiry are judged by';
+REVOKE ALL ON FUNCTION @extschema@.idem_clock() FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_scope_is_open(scope text)
+    RETURNS boolean
+    LANGUAGE c STABLE STRICT PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_scope_is_open(text) IS 'Whether a scope shows itself to the current user';
+REVOKE ALL ON FUNCTION @extschema@.idem_scope_is_open(text) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_review_kind(
+    scope text, status text, attempt integer, granted integer, open_calls integer,
+    locked_until timestamp with time zone, retry_at timestamp with time zone,
+    expires_at timestamp with time zone, reason text)
+    RETURNS text
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_review_kind(text, text, integer, integer, integer, timestamp with time zone, timestamp with time zone, timestamp with time zone, text) IS 'Why a person must decide about a request: lapsed, exhausted, call or NULL';
+REVOKE ALL ON FUNCTION @extschema@.idem_review_kind(text, text, integer, integer, integer, timestamp with time zone, timestamp with time zone, timestamp with time zone, text) FROM PUBLIC;
+
+/*
+ * A request that has become unknown is found by its due time: infinite once
+ * the row was turned, and before that no later than the end of the lease.
+ */
+CREATE VIEW @extschema@.idem_review WITH (security_barrier) AS
+    SELECT l.scope, l.request_id, k.kind, l.attempt, l.claimed_by,
+           l.locked_until AS since,
+           pg_catalog.format('SELECT %s(request_id => %L, scope => %L, verdict => %L)',
+                             '@extschema@.idem_resolve', l.request_id, l.scope, 'completed | failed | retry') AS settle
+      FROM @extschema@.transaction_log l
+     CROSS JOIN LATERAL (
+           SELECT @extschema@.idem_review_kind(l.scope, l.status, l.attempt, l.granted, l.open_calls,
+                                               l.locked_until, l.retry_at, l.expires_at, l.reason) AS kind) k
+     WHERE (l.due_at OPERATOR(pg_catalog.=) 'infinity' OR l.due_at OPERATOR(pg_catalog.<=) @extschema@.idem_clock())
+       AND l.status OPERATOR(pg_catalog.<>) 'completed'
+       AND k.kind IS NOT NULL
+       AND @extschema@.idem_scope_is_open(l.scope);
+COMMENT ON VIEW @extschema@.idem_review IS 'Requests of unknown outcome, which a person must settle, and how';
+COMMENT ON COLUMN @extschema@.idem_review.scope IS 'Namespace of the key';
+COMMENT ON COLUMN @extschema@.idem_review.request_id IS 'The idempotency key';
+COMMENT ON COLUMN @extschema@.idem_review.kind IS 'lapsed: the lease ended in a scope that asks a person; exhausted: no attempt is left; call: an external call has no answer';
+COMMENT ON COLUMN @extschema@.idem_review.attempt IS 'Number of the last attempt';
+COMMENT ON COLUMN @extschema@.idem_review.claimed_by IS 'Role that made the last claim';
+COMMENT ON COLUMN @extschema@.idem_review.since IS 'When its lease ended';
+COMMENT ON COLUMN @extschema@.idem_review.settle IS 'What to call, with one of the verdicts';
+
+CREATE VIEW @extschema@.idem_log WITH (security_barrier) AS
+    SELECT l.scope, l.request_id, l.status, l.attempt, l.response_code, l.claimed_by,
+           l.created_at, l.completed_at, l.locked_until, l.retry_at, l.expires_at
+      FROM @extschema@.transaction_log l
+     WHERE @extschema@.idem_scope_is_open(l.scope);
+COMMENT ON VIEW @extschema@.idem_log IS 'The log without bodies and tokens';
+COMMENT ON COLUMN @extschema@.idem_log.scope IS 'Namespace of the key';
+COMMENT ON COLUMN @extschema@.idem_log.request_id IS 'The idempotency key';
+COMMENT ON COLUMN @extschema@.idem_log.status IS 'processing, completed, failed or unknown';
+COMMENT ON COLUMN @extschema@.idem_log.attempt IS 'Number of the present or last attempt';
+COMMENT ON COLUMN @extschema@.idem_log.response_code IS 'Stored status code';
+COMMENT ON COLUMN @extschema@.idem_log.claimed_by IS 'Role that made the last claim';
+COMMENT ON COLUMN @extschema@.idem_log.created_at IS 'When this life of the key began';
+COMMENT ON COLUMN @extschema@.idem_log.completed_at IS 'When the request finished';
+COMMENT ON COLUMN @extschema@.idem_log.locked_until IS 'End of the lease';
+COMMENT ON COLUMN @extschema@.idem_log.retry_at IS 'When a failed request may run again';
+COMMENT ON COLUMN @extschema@.idem_log.expires_at IS 'When the key is absent again';

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "durability.h"
 #include "fmgr.h"
 #include "settings.h"
 
@@ -21,4 +22,5 @@ void
 _PG_init(void)
 {
 	SettingsDefine();
+	DurabilityInit();
 }

@@ -1,0 +1,197 @@
+/*-------------------------------------------------------------------------
+ *
+ * grant.c
+ *	  Giving roles what they need of the extension: idem_grant, idem_revoke.
+ *
+ * The lists below are the only place that says which function is for whom.
+ * The SQL functions are SECURITY DEFINER with a pinned search_path, so that
+ * everything is granted by the owner and can be taken back by anyone who may
+ * call them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+PG_FUNCTION_INFO_V1(idem_grant);
+PG_FUNCTION_INFO_V1(idem_revoke);
+
+/* What applications call, and what their views need to be read. */
+static const char *const application_functions[] = {
+	"idem_claim", "idem_finish", "idem_fail", "idem_release", "idem_extend",
+	"idem_lookup", "idem_run", "idem_current", "idem_claim_many",
+	"idem_finish_many", "idem_fail_many", "idem_extend_many", "idem_once",
+	"idem_once_many", "idem_once_undo", "idem_checkpoint", "idem_checkpoints",
+	"idem_batch", "idem_call", "idem_call_finish", "idem_machine_diagram",
+	"idem_transition", "idem_update", "idem_insert", "idem_upsert",
+	"idem_clock", "idem_scope_is_open", "idem_review_kind", NULL
+};
+
+static const char *const application_views[] = {
+	"idem_stat", "idem_in_flight", "idem_review", NULL
+};
+
+/* What defines, decides or lists. */
+static const char *const administrator_functions[] = {
+	"idem_configure", "idem_unconfigure", "idem_provider", "idem_machine",
+	"idem_guard_state", "idem_guard_version", "idem_unguard", "idem_purge",
+	"idem_purge_all", "idem_resolve", "idem_grant", "idem_revoke", NULL
+};
+
+static const char *const administrator_views[] = {
+	"idem_log", NULL
+};
+
+static void
+execute(const char *command)
+{
+	if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "unexpected result of a utility command");
+}
+
+/* "GRANT x TO role" or "REVOKE x FROM role". */
+static void
+change_privilege(bool grant, const char *what, const char *role)
+{
+	char	   *command;
+
+	command = psprintf("%s %s %s %s", grant ? "GRANT" : "REVOKE", what,
+					   grant ? "TO" : "FROM", quote_identifier(role));
+	execute(command);
+	pfree(command);
+}
+
+/* Signatures of the extension's functions of that name, to be quoted no more. */
+static void
+change_function(bool grant, const char *name, const char *role)
+{
+	Oid			types[2] = {OIDOID, NAMEOID};
+	Datum		args[2] = {ObjectIdGetDatum(CatalogSchema()),
+	DirectFunctionCall1(namein, CStringGetDatum(name))};
+	SPITupleTable *found;
+	uint64		nfound;
+
+	if (SPI_execute_with_args("SELECT pg_catalog.format('%I.%I(%s)', n.nspname, p.proname,"
+							  " pg_catalog.pg_get_function_identity_arguments(p.oid))"
+							  " FROM pg_catalog.pg_proc p"
+							  " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace"
+							  " JOIN pg_catalog.pg_depend d ON d.objid OPERATOR(pg_catalog.=) p.oid"
+							  " AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass"
+							  " AND d.deptype OPERATOR(pg_catalog.=) 'e'"
+							  " AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass"
+							  " JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"
+							  " AND e.extname OPERATOR(pg_catalog.=) 'idempotency'"
+							  " WHERE p.pronamespace OPERATOR(pg_catalog.=) $1"
+							  " AND p.proname OPERATOR(pg_catalog.=) $2",
+							  2, types, args, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not look up functions");
+	found = SPI_tuptable;
+	nfound = SPI_processed;
+	for (uint64 i = 0; i < nfound; i++)
+	{
+		char	   *signature = SPI_getvalue(found->vals[i], found->tupdesc, 1);
+
+		change_privilege(grant, psprintf("EXECUTE ON ROUTINE %s", signature),
+						 role);
+	}
+	SPI_freetuptable(found);
+}
+
+static void
+change_functions(bool grant, const char *const *names, const char *role)
+{
+	for (; *names != NULL; names++)
+		change_function(grant, *names, role);
+}
+
+static void
+change_views(bool grant, const char *const *names, const char *role)
+{
+	char	   *schema = get_namespace_name(CatalogSchema());
+
+	for (; *names != NULL; names++)
+	{
+		if (OidIsValid(get_relname_relid(*names, CatalogSchema())))
+			change_privilege(grant,
+							 psprintf("SELECT ON %s",
+									  quote_qualified_identifier(schema, *names)),
+							 role);
+	}
+}
+
+/* Without the right to look into the schema the rest would be of no use. */
+static void
+grant_schema(Oid role_id, const char *role)
+{
+	char	   *schema = get_namespace_name(CatalogSchema());
+	Datum		has_usage;
+
+	has_usage = DirectFunctionCall3(has_schema_privilege_id_id,
+									ObjectIdGetDatum(role_id),
+									ObjectIdGetDatum(CatalogSchema()),
+									CStringGetTextDatum("USAGE"));
+	if (!DatumGetBool(has_usage))
+		change_privilege(true, psprintf("USAGE ON SCHEMA %s",
+										quote_identifier(schema)), role);
+}
+
+static Oid
+role_argument(FunctionCallInfo fcinfo)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("role must not be null")));
+	return PG_GETARG_OID(0);
+}
+
+/*
+ * idem_grant(role regrole, administer boolean) returns void
+ */
+Datum
+idem_grant(PG_FUNCTION_ARGS)
+{
+	Oid			role_id = role_argument(fcinfo);
+	char	   *role = GetUserNameFromId(role_id, false);
+
+	SPI_connect();
+	grant_schema(role_id, role);
+	change_functions(true, application_functions, role);
+	change_views(true, application_views, role);
+	if (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1))
+	{
+		change_functions(true, administrator_functions, role);
+		change_views(true, administrator_views, role);
+	}
+	SPI_finish();
+	PG_RETURN_VOID();
+}
+
+/*
+ * idem_revoke(role regrole) returns void
+ *
+ * USAGE of the schema is left: the role may need it for something else.
+ */
+Datum
+idem_revoke(PG_FUNCTION_ARGS)
+{
+	char	   *role = GetUserNameFromId(role_argument(fcinfo), false);
+
+	SPI_connect();
+	change_functions(false, application_functions, role);
+	change_views(false, application_views, role);
+	change_functions(false, administrator_functions, role);
+	change_views(false, administrator_views, role);
+	SPI_finish();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,204 @@
+/*-------------------------------------------------------------------------
+ *
+ * holder.c
+ *	  Proof that a caller holds the claim that he wants to change.
+ *
+ * A token proves it, as long as it is the row's present one.  Without a token
+ * the present version of the row must have been written by this very
+ * transaction: it claimed the request, or proved itself with the token
+ * before.  That is read off the row, never off the session, so it is right
+ * under savepoints and behind a pooler.
+ *
+ * An uncommitted change of the row by somebody else is waited for, since only
+ * its end tells whether the claim was taken over.  Whoever comes too late is
+ * told so by an error, for his transaction's other writes must not survive.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "clock.h"
+#include "durability.h"
+#include "errors.h"
+#include "holder.h"
+#include "miscadmin.h"
+#include "state.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+
+/* Pause while somebody is just trying to insert the row. */
+#define SPECULATION_PAUSE_US 1000
+
+/*
+ * HolderFromArgs - the holder named by a function's arguments; the key is the
+ * first of them.
+ */
+Holder
+HolderFromArgs(FunctionCallInfo fcinfo, int token_arg, int scope_arg)
+{
+	Holder		holder;
+
+	holder.key = RequestKeyFromArgs(fcinfo, 0, scope_arg);
+	holder.has_token = !PG_ARGISNULL(token_arg);
+	holder.token = holder.has_token ? PG_GETARG_INT64(token_arg) : 0;
+	return holder;
+}
+
+/*
+ * HolderFindRow - finds a row that nobody else is changing, waiting for those
+ * who are; LOG_SIGHT_NOTHING only where it is certain.
+ *
+ * The wait is for the other transaction's end, as long as it takes: callers
+ * bound it with lock_timeout or statement_timeout.
+ */
+void
+HolderFindRow(Log *log, const RequestKey *key, LogRow *row)
+{
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		LogProbe(log, key, row);
+		switch (row->sight)
+		{
+			case LOG_SIGHT_COMMITTED:
+			case LOG_SIGHT_OWN:
+				LogCheckSnapshot(log, row);
+				return;
+			case LOG_SIGHT_NOTHING:
+				if (!LogIsThere(log, key))
+					return;
+				break;
+			case LOG_SIGHT_SPECULATIVE:
+				LogUnpin(log);
+				pg_usleep(SPECULATION_PAUSE_US);
+				break;
+			case LOG_SIGHT_INSERTING:
+			case LOG_SIGHT_CHANGING:
+				LogUnpin(log);
+				XactLockTableWait(row->other, NULL, NULL, XLTW_None);
+				break;
+		}
+	}
+}
+
+static HolderVerdict
+judge(const Holder *holder, const LogRow *row)
+{
+	bool		own = row->sight == LOG_SIGHT_OWN;
+	bool		open;
+
+	if (!own && StateJudge(row, &holder->policy, ClockNow()) == STATE_ABSENT)
+		return HOLDER_EXPIRED;
+	if (holder->has_token && LogRowInt64(row, LOG_TOKEN) != holder->token)
+		return HOLDER_STALE;
+	if (!holder->has_token && !own)
+		return HOLDER_NO_TOKEN;
+
+	open = LogRowStatus(row) == LOG_PROCESSING ||
+		LogRowStatus(row) == LOG_UNKNOWN;
+	return open ? HOLDER_HOLDS : HOLDER_ENDED;
+}
+
+/*
+ * HolderFind - finds the row of the claim and judges the holder by it.
+ */
+HolderVerdict
+HolderFind(Log *log, const Holder *holder, LogRow *row)
+{
+	HolderFindRow(log, &holder->key, row);
+	if (row->sight == LOG_SIGHT_NOTHING)
+		return HOLDER_ABSENT;
+	return judge(holder, row);
+}
+
+/*
+ * HolderRaise - tells one who does not hold the claim why not.
+ */
+void
+HolderRaise(const Holder *holder, HolderVerdict verdict)
+{
+	char	   *request = RequestDescribe(&holder->key);
+
+	switch (verdict)
+	{
+		case HOLDER_STALE:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_STALE_TOKEN),
+					 errmsg("idempotency claim is stale"),
+					 errdetail("%s was taken over, or settled, after this token was granted.",
+							   request),
+					 errhint("Roll back: another caller carries the request out. Claim it again to learn its outcome.")));
+			break;
+		case HOLDER_ABSENT:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_NOT_CLAIMED),
+					 errmsg("request is not claimed"),
+					 errdetail("%s does not exist.", request),
+					 errhint("Roll back and claim the request first.")));
+			break;
+		case HOLDER_EXPIRED:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_NOT_CLAIMED),
+					 errmsg("request is not claimed"),
+					 errdetail("%s has expired.", request),
+					 errhint("Roll back and claim the request again.")));
+			break;
+		case HOLDER_NO_TOKEN:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_NOT_CLAIMED),
+					 errmsg("request is not claimed"),
+					 errdetail("%s was not claimed in this transaction, and no token was given.",
+							   request),
+					 errhint("Pass the token that idem_claim() returned.")));
+			break;
+		case HOLDER_HOLDS:
+		case HOLDER_ENDED:
+			break;
+	}
+	elog(ERROR, "unexpected verdict about a claim: %d", (int) verdict);
+}
+
+/*
+ * HolderRaiseEnded - tells the holder of a claim that has ended that what he
+ * wants comes too late.
+ */
+void
+HolderRaiseEnded(const Holder *holder, const LogRow *row)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_ALREADY_FINISHED),
+			 errmsg("request is already finished"),
+			 errdetail("%s was ended under this token with a different result; its status is \"%s\".",
+					   RequestDescribe(&holder->key),
+					   LogStatusName(LogRowStatus(row))),
+			 errhint("Roll back. Claim the request again to read the result that counts.")));
+	pg_unreachable();
+}
+
+/*
+ * HolderRaiseLost - after a lost update: an error where the snapshot cannot be
+ * renewed; otherwise the caller looks again.
+ */
+void
+HolderRaiseLost(void)
+{
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent update"),
+				 errhint("Retry the transaction.")));
+}
+
+/*
+ * HolderNoteWrite - tells the end of the transaction what a write to a claim
+ * owes to it; row is the version that was replaced.
+ */
+void
+HolderNoteWrite(const LogRow *row, bool ends)
+{
+	if (!LogRowIsOwnClaim(row))
+		DurabilityRequireFlush();
+	else if (ends)
+		DurabilityClaimEnded();
+}

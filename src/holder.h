@@ -1,0 +1,44 @@
+/*-------------------------------------------------------------------------
+ *
+ * holder.h
+ *	  Proof that a caller holds the claim that he wants to change.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef IDEM_HOLDER_H
+#define IDEM_HOLDER_H
+
+#include "log.h"
+#include "scope.h"
+
+/* Who says that he holds which claim. */
+typedef struct Holder
+{
+	RequestKey	key;
+	ScopePolicy policy;
+	bool		has_token;
+	int64		token;
+} Holder;
+
+typedef enum HolderVerdict
+{
+	HOLDER_HOLDS,				/* the claim is his and has not ended */
+	HOLDER_ENDED,				/* it was his and has ended */
+	HOLDER_STALE,				/* it is somebody else's by now */
+	HOLDER_ABSENT,				/* there is no such request */
+	HOLDER_EXPIRED,				/* there was one */
+	HOLDER_NO_TOKEN				/* no token, and not claimed here */
+} HolderVerdict;
+
+extern Holder HolderFromArgs(FunctionCallInfo fcinfo, int token_arg,
+							 int scope_arg);
+extern HolderVerdict HolderFind(Log *log, const Holder *holder, LogRow *row);
+extern void HolderFindRow(Log *log, const RequestKey *key, LogRow *row);
+extern void HolderRaise(const Holder *holder, HolderVerdict verdict)
+			pg_attribute_noreturn();
+extern void HolderRaiseEnded(const Holder *holder, const LogRow *row)
+			pg_attribute_noreturn();
+extern void HolderRaiseLost(void);
+extern void HolderNoteWrite(const LogRow *row, bool ends);
+
+#endif							/* IDEM_HOLDER_H */

@@ -1,0 +1,121 @@
+/*-------------------------------------------------------------------------
+ *
+ * release.c
+ *	  Giving a claim back as if it had never been made: idem_release.
+ *
+ * The first attempt of a life leaves nothing behind.  A later one goes back to
+ * what it took over, a failure or a lapsed lease, but under a token that
+ * nobody holds: neither the one who gives back nor the one before him may
+ * record anything any more.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "clock.h"
+#include "errors.h"
+#include "miscadmin.h"
+#include "release.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(idem_release);
+
+/* The row as it was before the claim took it over. */
+static void
+fill_prior(const LogRow *row, Datum *values, bool *nulls)
+{
+	bool		failed;
+	LogColumn	until;
+
+	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
+	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+
+	failed = strcmp(TextDatumGetCString(row->values[LOG_PRIOR_STATUS]),
+					LogStatusName(LOG_FAILED)) == 0;
+	until = failed ? LOG_RETRY_AT : LOG_LOCKED_UNTIL;
+	nulls[LOG_RETRY_AT] = true;
+	nulls[LOG_LOCKED_UNTIL] = true;
+	values[until] = row->values[LOG_PRIOR_UNTIL];
+	nulls[until] = row->nulls[LOG_PRIOR_UNTIL];
+
+	values[LOG_STATUS] = row->values[LOG_PRIOR_STATUS];
+	values[LOG_ATTEMPT] = Int32GetDatum(LogRowInt32(row, LOG_ATTEMPT) - 1);
+	values[LOG_TOKEN] = Int64GetDatum(LogRowInt64(row, LOG_TOKEN) + 1);
+	if (!row->nulls[LOG_PRIOR_UNTIL])
+		values[LOG_EXPIRES_AT] =
+			TimestampTzGetDatum(ClockAdd(LogRowTime(row, LOG_PRIOR_UNTIL, 0),
+										 DatumGetIntervalP(row->values[LOG_TTL])));
+	nulls[LOG_PRIOR_STATUS] = true;
+	nulls[LOG_PRIOR_UNTIL] = true;
+}
+
+static LogWrite
+write_release(Log *log, const LogRow *row)
+{
+	Datum		values[LOG_NATTS];
+	bool		nulls[LOG_NATTS];
+
+	if (row->nulls[LOG_PRIOR_STATUS])
+		return LogDelete(log, row);
+	fill_prior(row, values, nulls);
+	return LogUpdate(log, row, values, nulls);
+}
+
+/* What was sent outside cannot be taken back by saying so. */
+static void
+check_releasable(const Holder *holder, const LogRow *row)
+{
+	if (LogRowStatus(row) == LOG_UNKNOWN ||
+		LogRowInt32(row, LOG_OPEN_CALLS) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("claim cannot be released"),
+				 errdetail("%s may have taken effect outside; its status is \"%s\".",
+						   RequestDescribe(&holder->key),
+						   LogStatusName(LogRowStatus(row))),
+				 errhint("Record the outcome with idem_finish() or idem_fail().")));
+}
+
+/*
+ * ReleaseClaim - gives the holder's claim back; an error where it is not his.
+ */
+void
+ReleaseClaim(Log *log, const Holder *holder)
+{
+	HolderVerdict verdict;
+	LogRow		row;
+
+	for (;;)
+	{
+		verdict = HolderFind(log, holder, &row);
+		if (verdict == HOLDER_ENDED)
+			HolderRaiseEnded(holder, &row);
+		if (verdict != HOLDER_HOLDS)
+			HolderRaise(holder, verdict);
+		check_releasable(holder, &row);
+
+		PreventCommandIfReadOnly("idem_release()");
+		if (write_release(log, &row) == LOG_WRITTEN)
+			break;
+		HolderRaiseLost();
+	}
+	HolderNoteWrite(&row, true);
+}
+
+/*
+ * idem_release(request_id text, token bigint, scope text) returns boolean
+ */
+Datum
+idem_release(PG_FUNCTION_ARGS)
+{
+	Holder		holder = HolderFromArgs(fcinfo, 1, 2);
+	Log			log;
+
+	LogOpen(&log);
+	holder.policy = ScopeEnter(holder.key.scope);
+	ReleaseClaim(&log, &holder);
+	LogClose(&log);
+	PG_RETURN_BOOL(true);
+}
