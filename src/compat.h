@@ -72,6 +72,13 @@ compat_insert_index_tuples(ResultRelInfo *rri, TupleTableSlot *slot,
 #endif
 }
 
+/* 18: a function that does not return says so in front. */
+#if PG_VERSION_NUM >= 180000
+#define COMPAT_NORETURN	pg_noreturn
+#else
+#define COMPAT_NORETURN	pg_attribute_noreturn()
+#endif
+
 /* 16: memory of settings is palloc'd in a context of its own. */
 #if PG_VERSION_NUM >= 160000
 #define compat_guc_malloc(size)	guc_malloc(LOG, size)

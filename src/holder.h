@@ -8,6 +8,7 @@
 #ifndef IDEM_HOLDER_H
 #define IDEM_HOLDER_H
 
+#include "compat.h"
 #include "log.h"
 #include "scope.h"
 
@@ -34,10 +35,10 @@ extern Holder HolderFromArgs(FunctionCallInfo fcinfo, int token_arg,
 							 int scope_arg);
 extern HolderVerdict HolderFind(Log *log, const Holder *holder, LogRow *row);
 extern void HolderFindRow(Log *log, const RequestKey *key, LogRow *row);
-extern void HolderRaise(const Holder *holder, HolderVerdict verdict)
-			pg_attribute_noreturn();
-extern void HolderRaiseEnded(const Holder *holder, const LogRow *row)
-			pg_attribute_noreturn();
+COMPAT_NORETURN extern void HolderRaise(const Holder *holder,
+										HolderVerdict verdict);
+COMPAT_NORETURN extern void HolderRaiseEnded(const Holder *holder,
+											 const LogRow *row);
 extern void HolderRaiseLost(void);
 extern void HolderNoteWrite(const LogRow *row, bool ends);
 

@@ -77,6 +77,18 @@ static const LogColumn lookup_from[LOOKUP_NCOLS] = {
 
 static ResultType lookup_result = {lookup_columns, LOOKUP_NCOLS, NULL};
 
+/* Our own claim is in flight, however long this transaction takes. */
+static RequestState
+judge(const LogRow *row, const ScopePolicy *policy, TimestampTz now)
+{
+	RequestState state = StateJudge(row, policy, now);
+
+	if (row->sight == LOG_SIGHT_OWN && LogRowStatus(row) == LOG_PROCESSING &&
+		state != STATE_LEASED)
+		return STATE_LAPSED;
+	return state;
+}
+
 /* Replaces what only time tells: the state, and what is left of a deadline. */
 static void
 fill_judged(const LogRow *row, RequestState state, TimestampTz now,
@@ -95,7 +107,7 @@ fill_judged(const LogRow *row, RequestState state, TimestampTz now,
 		values[LOOKUP_STATUS] =
 			CStringGetTextDatum(LogStatusName(LOG_UNKNOWN));
 	if (state == STATE_LEASED || state == STATE_UNKNOWN)
-		nulls[LOOKUP_EXPIRES_AT] = true;
+		nulls[LOOKUP_EXPIRES_AT] = true;	/* it never does as it is */
 }
 
 static void
@@ -134,7 +146,7 @@ idem_lookup(PG_FUNCTION_ARGS)
 	policy = ScopeEnter(key.scope);
 	now = ClockNow();
 	if (LogFetch(&log, &key, GetActiveSnapshot(), &row))
-		state = StateJudge(&row, &policy, now);
+		state = judge(&row, &policy, now);
 
 	if (state == STATE_ABSENT)
 		result = ResultEnd(fcinfo);
