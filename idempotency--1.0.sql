@@ -31,6 +31,7 @@ CREATE TABLE @extschema@.transaction_log (
     steps integer NOT NULL DEFAULT 0,
     calls integer NOT NULL DEFAULT 0,
     open_calls integer NOT NULL DEFAULT 0,
+    changes integer NOT NULL DEFAULT 0,
     scope text COLLATE "C" NOT NULL,
     request_id text COLLATE "C" NOT NULL,
     claimed_by text NOT NULL,
@@ -72,6 +73,7 @@ COMMENT ON COLUMN @extschema@.transaction_log.granted IS 'Attempts allowed by a 
 COMMENT ON COLUMN @extschema@.transaction_log.steps IS 'Number of checkpoints of this life';
 COMMENT ON COLUMN @extschema@.transaction_log.calls IS 'Number of external calls of this life';
 COMMENT ON COLUMN @extschema@.transaction_log.open_calls IS 'Number of those without an answer';
+COMMENT ON COLUMN @extschema@.transaction_log.changes IS 'Number of entries in the history of this life';
 COMMENT ON COLUMN @extschema@.transaction_log.scope IS 'Namespace of the key';
 COMMENT ON COLUMN @extschema@.transaction_log.request_id IS 'The idempotency key';
 COMMENT ON COLUMN @extschema@.transaction_log.claimed_by IS 'Role that made the present claim';
@@ -92,6 +94,140 @@ COMMENT ON COLUMN @extschema@.transaction_log.response_body IS 'Stored response:
 COMMENT ON COLUMN @extschema@.transaction_log.error IS 'Error of the last failed attempt';
 COMMENT ON COLUMN @extschema@.transaction_log.reason IS 'Why the outcome is unknown: lapsed, exhausted or call';
 COMMENT ON COLUMN @extschema@.transaction_log.request_body IS 'Body of the request, where it is stored';
+
+/* ---- what belongs to one life of a key ---------------------------------- */
+
+/*
+ * Checkpoints, calls and history belong to a life of a key, not to the key: a
+ * key that is used again never sees those of an earlier life.
+ */
+CREATE TABLE @extschema@.idempotency_checkpoint (
+    scope text COLLATE "C" NOT NULL,
+    request_id text COLLATE "C" NOT NULL,
+    life bigint NOT NULL,
+    step text COLLATE "C" NOT NULL,
+    ordinal integer NOT NULL,
+    token bigint NOT NULL,
+    completed_at timestamp with time zone NOT NULL,
+    result jsonb,
+    CONSTRAINT idempotency_checkpoint_pkey PRIMARY KEY (scope, request_id, life, step)
+) WITH (vacuum_truncate = off);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_checkpoint', '');
+
+COMMENT ON TABLE @extschema@.idempotency_checkpoint IS 'Finished steps of requests';
+COMMENT ON COLUMN @extschema@.idempotency_checkpoint.scope IS 'Namespace of the key';
+COMMENT ON COLUMN @extschema@.idempotency_checkpoint.request_id IS 'The idempotency key';
+COMMENT ON COLUMN @extschema@.idempotency_checkpoint.life IS 'Life of the key that the step belongs to';
+COMMENT ON COLUMN @extschema@.idempotency_checkpoint.step IS 'Name of the step';
+COMMENT ON COLUMN @extschema@.idempotency_checkpoint.ordinal IS 'Order of completion, from 1';
+COMMENT ON COLUMN @extschema@.idempotency_checkpoint.token IS 'Token under which the step was finished';
+COMMENT ON COLUMN @extschema@.idempotency_checkpoint.completed_at IS 'When the step was finished';
+COMMENT ON COLUMN @extschema@.idempotency_checkpoint.result IS 'Result of the step';
+
+CREATE TABLE @extschema@.idempotency_history (
+    scope text COLLATE "C" NOT NULL,
+    request_id text COLLATE "C" NOT NULL,
+    life bigint NOT NULL,
+    token bigint NOT NULL,
+    changed_at timestamp with time zone NOT NULL,
+    changed_by text NOT NULL,
+    from_status text,
+    to_status text,
+    attempt integer NOT NULL,
+    error jsonb
+) WITH (vacuum_truncate = off);
+
+CREATE INDEX idempotency_history_life_idx ON @extschema@.idempotency_history (scope, request_id, life);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_history', '');
+
+COMMENT ON TABLE @extschema@.idempotency_history IS 'Changes of state of requests in scopes that keep them';
+COMMENT ON INDEX @extschema@.idempotency_history_life_idx IS 'Finds the history of one life of a key';
+COMMENT ON COLUMN @extschema@.idempotency_history.scope IS 'Namespace of the key';
+COMMENT ON COLUMN @extschema@.idempotency_history.request_id IS 'The idempotency key';
+COMMENT ON COLUMN @extschema@.idempotency_history.life IS 'Life of the key that the change belongs to';
+COMMENT ON COLUMN @extschema@.idempotency_history.token IS 'Token that was current after the change';
+COMMENT ON COLUMN @extschema@.idempotency_history.changed_at IS 'When';
+COMMENT ON COLUMN @extschema@.idempotency_history.changed_by IS 'By which role';
+COMMENT ON COLUMN @extschema@.idempotency_history.from_status IS 'Status before; NULL for a new key';
+COMMENT ON COLUMN @extschema@.idempotency_history.to_status IS 'Status after; NULL where the key is gone';
+COMMENT ON COLUMN @extschema@.idempotency_history.attempt IS 'Number of the attempt';
+COMMENT ON COLUMN @extschema@.idempotency_history.error IS 'Error of a failed attempt';
+
+CREATE TABLE @extschema@.idempotency_provider (
+    provider text COLLATE "C" NOT NULL,
+    accepts_key boolean NOT NULL,
+    can_inquire boolean NOT NULL,
+    timeout interval,
+    CONSTRAINT idempotency_provider_pkey PRIMARY KEY (provider)
+);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_provider', '');
+
+COMMENT ON TABLE @extschema@.idempotency_provider IS 'What can be done about a call whose answer got lost, defined by idem_provider';
+COMMENT ON COLUMN @extschema@.idempotency_provider.provider IS 'Name of the provider';
+COMMENT ON COLUMN @extschema@.idempotency_provider.accepts_key IS 'Whether it takes an idempotency key, so that a call can be sent again';
+COMMENT ON COLUMN @extschema@.idempotency_provider.can_inquire IS 'Whether it can be asked what became of a call';
+COMMENT ON COLUMN @extschema@.idempotency_provider.timeout IS 'How long a sent call may still take effect; NULL is not at all';
+
+CREATE TABLE @extschema@.idempotency_call (
+    call_id text COLLATE "C" NOT NULL,
+    scope text COLLATE "C" NOT NULL,
+    request_id text COLLATE "C" NOT NULL,
+    life bigint NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    operation text COLLATE "C" NOT NULL,
+    attempt integer NOT NULL,
+    status text NOT NULL,
+    sent_xact pg_catalog.xid8 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    sent_at timestamp with time zone NOT NULL,
+    answered_at timestamp with time zone,
+    request_body jsonb,
+    response_body jsonb,
+    CONSTRAINT idempotency_call_pkey PRIMARY KEY (call_id),
+    CONSTRAINT idempotency_call_operation_key UNIQUE (scope, request_id, life, provider, operation)
+) WITH (vacuum_truncate = off);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_call', '');
+
+COMMENT ON TABLE @extschema@.idempotency_call IS 'External calls of requests, recorded before they are sent';
+COMMENT ON COLUMN @extschema@.idempotency_call.call_id IS 'Transaction id that is sent to the provider';
+COMMENT ON COLUMN @extschema@.idempotency_call.scope IS 'Namespace of the key';
+COMMENT ON COLUMN @extschema@.idempotency_call.request_id IS 'The idempotency key';
+COMMENT ON COLUMN @extschema@.idempotency_call.life IS 'Life of the key that the call belongs to';
+COMMENT ON COLUMN @extschema@.idempotency_call.provider IS 'Who is called';
+COMMENT ON COLUMN @extschema@.idempotency_call.operation IS 'What for, where a request calls a provider more than once';
+COMMENT ON COLUMN @extschema@.idempotency_call.attempt IS 'How often it was given out to be sent';
+COMMENT ON COLUMN @extschema@.idempotency_call.status IS 'sent, succeeded, failed, not_found, not_sent, ambiguous or review';
+COMMENT ON COLUMN @extschema@.idempotency_call.sent_xact IS 'Transaction that gave it out last';
+COMMENT ON COLUMN @extschema@.idempotency_call.created_at IS 'When it was first recorded';
+COMMENT ON COLUMN @extschema@.idempotency_call.sent_at IS 'When it was given out last';
+COMMENT ON COLUMN @extschema@.idempotency_call.answered_at IS 'When the answer was recorded';
+COMMENT ON COLUMN @extschema@.idempotency_call.request_body IS 'What to send, the same on every retry';
+COMMENT ON COLUMN @extschema@.idempotency_call.response_body IS 'The answer';
+
+/* ---- the inbox ---------------------------------------------------------- */
+
+CREATE TABLE @extschema@.idempotency_inbox (
+    received_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    scope text COLLATE "C" NOT NULL,
+    message_id text COLLATE "C" NOT NULL,
+    CONSTRAINT idempotency_inbox_pkey PRIMARY KEY (scope, message_id)
+) WITH (vacuum_truncate = off);
+
+CREATE INDEX idempotency_inbox_expires_at_idx ON @extschema@.idempotency_inbox (expires_at);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_inbox', '');
+
+COMMENT ON TABLE @extschema@.idempotency_inbox IS 'Messages that were handled, by idem_once';
+COMMENT ON INDEX @extschema@.idempotency_inbox_expires_at_idx IS 'Finds what the purge has to remove';
+COMMENT ON COLUMN @extschema@.idempotency_inbox.received_at IS 'When the message was handled';
+COMMENT ON COLUMN @extschema@.idempotency_inbox.expires_at IS 'When it is forgotten';
+COMMENT ON COLUMN @extschema@.idempotency_inbox.scope IS 'Namespace of message ids';
+COMMENT ON COLUMN @extschema@.idempotency_inbox.message_id IS 'Id of the message';
 
 /* ---- definitions of scopes ---------------------------------------------- */
 
@@ -139,6 +275,11 @@ CREATE TRIGGER idem_definition_changed
     AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.idempotency_scope
     FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_definition_changed();
 COMMENT ON TRIGGER idem_definition_changed ON @extschema@.idempotency_scope IS 'Tells all sessions to read the policies again';
+
+CREATE TRIGGER idem_definition_changed
+    AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.idempotency_provider
+    FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_definition_changed();
+COMMENT ON TRIGGER idem_definition_changed ON @extschema@.idempotency_provider IS 'Tells all sessions to read the definitions again';
 
 /* ---- pure helpers, for everybody ---------------------------------------- */
 

@@ -29,6 +29,11 @@
 static const char *const table_names[IDEM_TABLE_COUNT] = {
 	[IDEM_TABLE_LOG] = "transaction_log",
 	[IDEM_TABLE_SCOPE] = "idempotency_scope",
+	[IDEM_TABLE_INBOX] = "idempotency_inbox",
+	[IDEM_TABLE_CHECKPOINT] = "idempotency_checkpoint",
+	[IDEM_TABLE_PROVIDER] = "idempotency_provider",
+	[IDEM_TABLE_CALL] = "idempotency_call",
+	[IDEM_TABLE_HISTORY] = "idempotency_history",
 	[IDEM_TABLE_MACHINE] = "idempotency_machine",
 	[IDEM_TABLE_MACHINE_HISTORY] = "idempotency_machine_history",
 };
@@ -164,6 +169,24 @@ Oid
 CatalogTableIfExists(IdemTable table)
 {
 	return find_tables() ? cache.table[table] : InvalidOid;
+}
+
+/*
+ * CatalogIndex - one of the extension's indexes by its name, which REINDEX
+ * CONCURRENTLY keeps.
+ */
+Oid
+CatalogIndex(const char *name)
+{
+	Oid			index = get_relname_relid(name, CatalogSchema());
+
+	if (!OidIsValid(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("index \"%s\" of extension \"idempotency\" is missing",
+						name),
+				 errhint("Recreate the index, or update the extension.")));
+	return index;
 }
 
 /*

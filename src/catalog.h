@@ -15,6 +15,11 @@ typedef enum IdemTable
 {
 	IDEM_TABLE_LOG,
 	IDEM_TABLE_SCOPE,
+	IDEM_TABLE_INBOX,
+	IDEM_TABLE_CHECKPOINT,
+	IDEM_TABLE_PROVIDER,
+	IDEM_TABLE_CALL,
+	IDEM_TABLE_HISTORY,
 	IDEM_TABLE_MACHINE,
 	IDEM_TABLE_MACHINE_HISTORY,
 	IDEM_TABLE_COUNT
@@ -24,6 +29,7 @@ extern Oid	CatalogSchema(void);
 extern Oid	CatalogTable(IdemTable table);
 extern Oid	CatalogTableIfExists(IdemTable table);
 extern Oid	CatalogPrimaryKey(Relation rel);
+extern Oid	CatalogIndex(const char *name);
 extern Oid	CatalogOwner(void);
 
 #endif							/* IDEM_CATALOG_H */

@@ -38,7 +38,9 @@
 #include "durability.h"
 #include "fingerprint.h"
 #include "fmgr.h"
+#include "history.h"
 #include "jsondiff.h"
+#include "life.h"
 #include "miscadmin.h"
 #include "result.h"
 #include "state.h"
@@ -313,6 +315,7 @@ fill_new_life(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 	values[LOG_STEPS] = Int32GetDatum(0);
 	values[LOG_CALLS] = Int32GetDatum(0);
 	values[LOG_OPEN_CALLS] = Int32GetDatum(0);
+	values[LOG_CHANGES] = Int32GetDatum(0);
 	values[LOG_SCOPE] = PointerGetDatum(request->key.scope);
 	values[LOG_REQUEST_ID] = PointerGetDatum(request->key.request_id);
 }
@@ -368,8 +371,10 @@ claim_new(Log *log, const ClaimRequest *request, ClaimAnswer *answer)
 
 	PreventCommandIfReadOnly("idem_claim()");
 	fill_new_life(request, ClockNow(), 0, values, nulls);
+	HistoryCount(&request->policy, values);
 	if (!LogInsert(log, values, nulls))
 		return false;
+	HistoryRecord(&request->policy, NULL, values, nulls);
 	DurabilityClaimMade();
 	answer_claimed(answer, values);
 	return true;
@@ -390,10 +395,15 @@ claim_existing(Log *log, const ClaimRequest *request, const LogRow *row,
 		fill_new_life(request, now, LogRowInt64(row, LOG_TOKEN), values, nulls);
 	else
 		fill_next_attempt(request, row, now, values, nulls);
+	HistoryCount(&request->policy, values);
 
 	switch (LogTakeOver(log, row, values, nulls))
 	{
 		case LOG_WRITTEN:
+			if (new_life)
+				LifeForget(row);
+			HistoryRecord(&request->policy, new_life ? NULL : row, values,
+						  nulls);
 			DurabilityClaimMade();
 			answer_claimed(answer, values);
 			return true;

@@ -20,6 +20,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "finish.h"
+#include "history.h"
 #include "miscadmin.h"
 #include "state.h"
 #include "utils/builtins.h"
@@ -173,6 +174,7 @@ FinishFillEnd(const LogRow *row, const ScopePolicy *policy,
 		fill_final(row, now, values, nulls);
 	if (TIMESTAMP_IS_NOEND(LogRowTime(row, LOG_DUE_AT, 0)))
 		values[LOG_DUE_AT] = values[LOG_EXPIRES_AT];
+	HistoryCount(policy, values);
 }
 
 /* What a claim that has ended already means for this end. */
@@ -212,6 +214,7 @@ FinishRecord(Log *log, const Holder *holder, const RequestEnd *end,
 			break;
 		HolderRaiseLost();
 	}
+	HistoryRecord(&holder->policy, row, values, nulls);
 	HolderNoteWrite(row, true);
 	return FINISH_RECORDED;
 }

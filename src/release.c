@@ -15,6 +15,8 @@
 #include "access/xact.h"
 #include "clock.h"
 #include "errors.h"
+#include "history.h"
+#include "life.h"
 #include "miscadmin.h"
 #include "release.h"
 #include "utils/builtins.h"
@@ -52,15 +54,26 @@ fill_prior(const LogRow *row, Datum *values, bool *nulls)
 }
 
 static LogWrite
-write_release(Log *log, const LogRow *row)
+write_release(Log *log, const ScopePolicy *policy, const LogRow *row)
 {
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
+	LogWrite	result;
 
 	if (row->nulls[LOG_PRIOR_STATUS])
-		return LogDelete(log, row);
+	{
+		result = LogDelete(log, row);
+		if (result == LOG_WRITTEN)
+			LifeForget(row);
+		return result;
+	}
+
 	fill_prior(row, values, nulls);
-	return LogUpdate(log, row, values, nulls);
+	HistoryCount(policy, values);
+	result = LogUpdate(log, row, values, nulls);
+	if (result == LOG_WRITTEN)
+		HistoryRecord(policy, row, values, nulls);
+	return result;
 }
 
 /* What was sent outside cannot be taken back by saying so. */
@@ -97,7 +110,7 @@ ReleaseClaim(Log *log, const Holder *holder)
 		check_releasable(holder, &row);
 
 		PreventCommandIfReadOnly("idem_release()");
-		if (write_release(log, &row) == LOG_WRITTEN)
+		if (write_release(log, &holder->policy, &row) == LOG_WRITTEN)
 			break;
 		HolderRaiseLost();
 	}

@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "finish.h"
+#include "history.h"
 #include "miscadmin.h"
 #include "state.h"
 #include "utils/builtins.h"
@@ -66,7 +67,8 @@ end_of_verdict(Verdict verdict, FunctionCallInfo fcinfo)
 
 /* One more attempt, at once, whatever the scope allows. */
 static void
-fill_retry(const LogRow *row, Datum *values, bool *nulls)
+fill_retry(const LogRow *row, const ScopePolicy *policy, Datum *values,
+		   bool *nulls)
 {
 	TimestampTz now = ClockNow();
 	TimestampTz expires_at = ClockAdd(now,
@@ -86,6 +88,7 @@ fill_retry(const LogRow *row, Datum *values, bool *nulls)
 	nulls[LOG_REASON] = true;
 	if (TIMESTAMP_IS_NOEND(LogRowTime(row, LOG_DUE_AT, 0)))
 		values[LOG_DUE_AT] = values[LOG_EXPIRES_AT];
+	HistoryCount(policy, values);
 }
 
 /* Is there something to settle?  An error where it must not be. */
@@ -143,7 +146,7 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 
 		PreventCommandIfReadOnly("idem_resolve()");
 		if (verdict == VERDICT_RETRY)
-			fill_retry(&row, values, nulls);
+			fill_retry(&row, &holder->policy, values, nulls);
 		else
 			FinishFillEnd(&row, &holder->policy, end, values, nulls);
 		values[LOG_TOKEN] = Int64GetDatum(LogRowInt64(&row, LOG_TOKEN) + 1);
@@ -152,6 +155,7 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 			break;
 		HolderRaiseLost();
 	}
+	HistoryRecord(&holder->policy, &row, values, nulls);
 	HolderNoteWrite(&row, LogRowStatus(&row) == LOG_PROCESSING);
 	return true;
 }

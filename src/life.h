@@ -1,0 +1,15 @@
+/*-------------------------------------------------------------------------
+ *
+ * life.h
+ *	  What belongs to one life of a key, beside its row.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef IDEM_LIFE_H
+#define IDEM_LIFE_H
+
+#include "log.h"
+
+extern void LifeForget(const LogRow *row);
+
+#endif							/* IDEM_LIFE_H */
