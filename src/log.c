@@ -59,20 +59,33 @@ static const char *const status_names[] = {
 };
 
 /*
- * LogOpen - opens the log for one call.
+ * LogOpenTable - opens a table whose rows are found by (scope, id) and whose
+ * first natts columns are known.
  */
 void
-LogOpen(Log *log)
+LogOpenTable(Log *log, IdemTable table, int natts)
 {
-	log->rel = table_open(CatalogTable(IDEM_TABLE_LOG), RowExclusiveLock);
-	if (unlikely(RelationGetNumberOfAttributes(log->rel) < LOG_NATTS))
+	log->rel = table_open(CatalogTable(table), RowExclusiveLock);
+	if (unlikely(RelationGetNumberOfAttributes(log->rel) < natts))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("extension \"idempotency\" is older than its library"),
 				 errhint("Run ALTER EXTENSION idempotency UPDATE.")));
 	log->index = index_open(CatalogPrimaryKey(log->rel), RowExclusiveLock);
+	log->natts = natts;
 	log->found = table_slot_create(log->rel, NULL);
 	log->written = table_slot_create(log->rel, NULL);
+	log->estate = NULL;
+	log->indexes = NULL;
+}
+
+/*
+ * LogOpen - opens the log for one call.
+ */
+void
+LogOpen(Log *log)
+{
+	LogOpenTable(log, IDEM_TABLE_LOG, LOG_NATTS);
 }
 
 /*
@@ -81,6 +94,11 @@ LogOpen(Log *log)
 void
 LogClose(Log *log)
 {
+	if (log->indexes != NULL)
+	{
+		ExecCloseIndices(log->indexes);
+		FreeExecutorState(log->estate);
+	}
 	ExecDropSingleTupleTableSlot(log->written);
 	ExecDropSingleTupleTableSlot(log->found);
 	index_close(log->index, NoLock);
@@ -220,14 +238,15 @@ LogProbe(Log *log, const RequestKey *key, LogRow *row)
 
 /* Does this index guard the key, in this very form? */
 static bool
-is_key_index(Relation index)
+is_key_index(Log *log, Relation index)
 {
 	Form_pg_index form = index->rd_index;
+	Form_pg_index key = log->index->rd_index;
 
 	return form->indisunique && form->indisready && form->indislive &&
 		form->indnkeyatts == 2 &&
-		form->indkey.values[0] == LOG_SCOPE + 1 &&
-		form->indkey.values[1] == LOG_REQUEST_ID + 1 &&
+		form->indkey.values[0] == key->indkey.values[0] &&
+		form->indkey.values[1] == key->indkey.values[1] &&
 		index->rd_rel->relam == BTREE_AM_OID &&
 		RelationGetIndexPredicate(index) == NIL;
 }
@@ -247,7 +266,7 @@ LogProbeAllIndexes(Log *log, const RequestKey *key, LogRow *row)
 	{
 		Relation	index = index_open(lfirst_oid(lc), RowExclusiveLock);
 
-		if (is_key_index(index))
+		if (is_key_index(log, index))
 			probe_index(log, index, key, row);
 		index_close(index, NoLock);
 		if (row->sight != LOG_SIGHT_NOTHING)
@@ -334,35 +353,44 @@ store_values(Log *log, const Datum *values, const bool *nulls)
 	TupleTableSlot *slot = log->written;
 
 	ExecClearTuple(slot);
-	memcpy(slot->tts_values, values, LOG_NATTS * sizeof(Datum));
-	memcpy(slot->tts_isnull, nulls, LOG_NATTS * sizeof(bool));
-	for (int i = LOG_NATTS; i < slot->tts_tupleDescriptor->natts; i++)
+	memcpy(slot->tts_values, values, log->natts * sizeof(Datum));
+	memcpy(slot->tts_isnull, nulls, log->natts * sizeof(bool));
+	for (int i = log->natts; i < slot->tts_tupleDescriptor->natts; i++)
 		slot->tts_isnull[i] = true;
 	return ExecStoreVirtualTuple(slot);
 }
 
-/* Inserts index entries of the slot; with may_lose, false on a conflict. */
+/*
+ * Inserts index entries of the slot; with may_lose, false on a conflict.
+ *
+ * The indexes stay open until the table is closed: a batch opens them once.
+ */
 static bool
-insert_index_entries(ResultRelInfo *rri, TupleTableSlot *slot, bool update,
+insert_index_entries(Log *log, TupleTableSlot *slot, bool update,
 					 bool may_lose, bool only_summarizing)
 {
-	EState	   *estate = CreateExecutorState();
 	bool		conflict = false;
 
-	compat_insert_index_tuples(rri, slot, estate, update, may_lose,
-							   may_lose ? &conflict : NULL, only_summarizing);
-	FreeExecutorState(estate);
+	compat_insert_index_tuples(log->indexes, slot, log->estate, update,
+							   may_lose, may_lose ? &conflict : NULL,
+							   only_summarizing);
+	ResetPerTupleExprContext(log->estate);
 	return !conflict;
 }
 
-static ResultRelInfo *
+static void
 open_indexes(Log *log)
 {
-	ResultRelInfo *rri = makeNode(ResultRelInfo);
+	MemoryContext context;
 
-	InitResultRelInfo(rri, log->rel, 0, NULL, 0);
-	ExecOpenIndices(rri, false);
-	return rri;
+	if (log->indexes != NULL)
+		return;
+	context = MemoryContextSwitchTo(GetMemoryChunkContext(log->found));
+	log->estate = CreateExecutorState();
+	log->indexes = makeNode(ResultRelInfo);
+	InitResultRelInfo(log->indexes, log->rel, 0, NULL, 0);
+	ExecOpenIndices(log->indexes, false);
+	MemoryContextSwitchTo(context);
 }
 
 /*
@@ -378,18 +406,18 @@ bool
 LogInsert(Log *log, const Datum *values, const bool *nulls)
 {
 	TupleTableSlot *slot = store_values(log, values, nulls);
-	ResultRelInfo *rri = open_indexes(log);
 	TransactionId xid = GetCurrentTransactionId();
-	uint32		speculative_token = SpeculativeInsertionLockAcquire(xid);
+	uint32		speculative_token;
 	bool		won;
 
+	open_indexes(log);
+	speculative_token = SpeculativeInsertionLockAcquire(xid);
 	table_tuple_insert_speculative(log->rel, slot, GetCurrentCommandId(true),
 								   0, NULL, speculative_token);
-	won = insert_index_entries(rri, slot, false, true, false);
+	won = insert_index_entries(log, slot, false, true, false);
 	table_tuple_complete_speculative(log->rel, slot, speculative_token, won);
 	SpeculativeInsertionLockRelease(xid);
 
-	ExecCloseIndices(rri);
 	if (won)
 		CommandCounterIncrement();
 	return won;
@@ -436,11 +464,9 @@ LogUpdate(Log *log, const LogRow *row, const Datum *values, const bool *nulls)
 
 	if (COMPAT_INDEXES_NEED_UPDATE(update_indexes))
 	{
-		ResultRelInfo *rri = open_indexes(log);
-
-		insert_index_entries(rri, slot, true, false,
-							 COMPAT_ONLY_SUMMARIZING(update_indexes));
-		ExecCloseIndices(rri);
+		open_indexes(log);
+		(void) insert_index_entries(log, slot, true, false,
+									COMPAT_ONLY_SUMMARIZING(update_indexes));
 	}
 	CommandCounterIncrement();
 	return LOG_WRITTEN;

@@ -9,7 +9,9 @@
 #define IDEM_LOG_H
 
 #include "access/tableam.h"
+#include "catalog.h"
 #include "datatype/timestamp.h"
+#include "nodes/execnodes.h"
 #include "request.h"
 #include "utils/relcache.h"
 
@@ -92,16 +94,23 @@ typedef struct LogRow
 	bool	   *nulls;
 } LogRow;
 
-/* The open log; lives in the memory context that it was opened in. */
+/*
+ * The open log, or another table whose rows are found by (scope, id); lives in
+ * the memory context that it was opened in.
+ */
 typedef struct Log
 {
 	Relation	rel;
-	Relation	index;
+	Relation	index;			/* behind the primary key */
+	int			natts;			/* columns that we know of */
 	TupleTableSlot *found;		/* row version of the last probe */
 	TupleTableSlot *written;	/* new row versions */
+	EState	   *estate;			/* for index entries; NULL until needed */
+	ResultRelInfo *indexes;		/* all indexes; NULL until needed */
 } Log;
 
 extern void LogOpen(Log *log);
+extern void LogOpenTable(Log *log, IdemTable table, int natts);
 extern void LogClose(Log *log);
 extern void LogUnpin(Log *log);
 
