@@ -369,6 +369,91 @@ CREATE FUNCTION @extschema@.idem_resolve(
 COMMENT ON FUNCTION @extschema@.idem_resolve(text, text, jsonb, integer, text, boolean) IS 'Settles a request of unknown outcome by a person''s word';
 REVOKE ALL ON FUNCTION @extschema@.idem_resolve(text, text, jsonb, integer, text, boolean) FROM PUBLIC;
 
+/* ---- one trip, batches, inbox ------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_run(
+    request_id text, request_body jsonb, handler text, scope text DEFAULT '',
+    ttl interval DEFAULT NULL, wait interval DEFAULT NULL,
+    on_error text DEFAULT 'rollback', fingerprint bytea DEFAULT NULL)
+    RETURNS TABLE (
+        outcome text, token bigint, attempt integer, status text,
+        response_code integer, response_headers jsonb, response_body jsonb, response_bytes bytea,
+        checkpoints jsonb, retry_after interval, differs text[],
+        created_at timestamp with time zone, expires_at timestamp with time zone)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_run(text, jsonb, text, text, interval, interval, text, bytea) IS 'Claims a request, carries it out by a function and stores its result, in one call';
+REVOKE ALL ON FUNCTION @extschema@.idem_run(text, jsonb, text, text, interval, interval, text, bytea) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_current()
+    RETURNS TABLE (scope text, request_id text, token bigint, attempt integer, checkpoints jsonb)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_current() IS 'The claim whose handler or step runs; no row outside';
+REVOKE ALL ON FUNCTION @extschema@.idem_current() FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_claim_many(
+    request_ids text[], request_bodies jsonb[] DEFAULT NULL, scope text DEFAULT '',
+    ttl interval DEFAULT NULL, lease interval DEFAULT NULL, fingerprints bytea[] DEFAULT NULL)
+    RETURNS TABLE (
+        ordinality integer, request_id text,
+        outcome text, token bigint, attempt integer, status text,
+        response_code integer, response_headers jsonb, response_body jsonb, response_bytes bytea,
+        checkpoints jsonb, retry_after interval, differs text[],
+        created_at timestamp with time zone, expires_at timestamp with time zone)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_claim_many(text[], jsonb[], text, interval, interval, bytea[]) IS 'Claims many requests; answers each in the order of the array';
+REVOKE ALL ON FUNCTION @extschema@.idem_claim_many(text[], jsonb[], text, interval, interval, bytea[]) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_finish_many(
+    request_ids text[], response_bodies jsonb[] DEFAULT NULL, response_codes integer[] DEFAULT NULL,
+    tokens bigint[] DEFAULT NULL, scope text DEFAULT '', strict boolean DEFAULT true)
+    RETURNS TABLE (ordinality integer, request_id text, outcome text)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_finish_many(text[], jsonb[], integer[], bigint[], text, boolean) IS 'Ends many claims with a result each';
+REVOKE ALL ON FUNCTION @extschema@.idem_finish_many(text[], jsonb[], integer[], bigint[], text, boolean) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_fail_many(
+    request_ids text[], errors jsonb[] DEFAULT NULL, tokens bigint[] DEFAULT NULL, scope text DEFAULT '',
+    final boolean DEFAULT false, retry_after interval DEFAULT NULL, strict boolean DEFAULT true)
+    RETURNS TABLE (ordinality integer, request_id text, outcome text)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_fail_many(text[], jsonb[], bigint[], text, boolean, interval, boolean) IS 'Ends many claims with a failure each';
+REVOKE ALL ON FUNCTION @extschema@.idem_fail_many(text[], jsonb[], bigint[], text, boolean, interval, boolean) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_extend_many(
+    request_ids text[], tokens bigint[] DEFAULT NULL, lease interval DEFAULT NULL,
+    scope text DEFAULT '', strict boolean DEFAULT true)
+    RETURNS TABLE (ordinality integer, request_id text, outcome text)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_extend_many(text[], bigint[], interval, text, boolean) IS 'Renews the leases of many claims';
+REVOKE ALL ON FUNCTION @extschema@.idem_extend_many(text[], bigint[], interval, text, boolean) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_once(message_id text, scope text DEFAULT '', ttl interval DEFAULT NULL)
+    RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_once(text, text, interval) IS 'Records a message as handled: true exactly once';
+REVOKE ALL ON FUNCTION @extschema@.idem_once(text, text, interval) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_once_many(message_ids text[], scope text DEFAULT '', ttl interval DEFAULT NULL)
+    RETURNS SETOF text
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_once_many(text[], text, interval) IS 'Records many messages as handled; returns those that are new';
+REVOKE ALL ON FUNCTION @extschema@.idem_once_many(text[], text, interval) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_once_undo(message_ids text[], scope text DEFAULT '')
+    RETURNS bigint
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_once_undo(text[], text) IS 'Takes back messages that this transaction recorded';
+REVOKE ALL ON FUNCTION @extschema@.idem_once_undo(text[], text) FROM PUBLIC;
+
 /* ---- policies and privileges -------------------------------------------- */
 
 CREATE FUNCTION @extschema@.idem_configure(

@@ -93,6 +93,8 @@ ClaimOutcomeName(ClaimOutcome outcome)
 			return "mismatch";
 		case CLAIM_UNKNOWN:
 			return "unknown";
+		case CLAIM_EXECUTED:
+			return "executed";
 	}
 	return "?";
 }
@@ -141,17 +143,6 @@ set_blocker(ClaimAnswer *answer, BlockerKind kind, TransactionId xid,
 	answer->blocker.kind = kind;
 	answer->blocker.xid = xid;
 	answer->blocker.until = until;
-}
-
-/* The empty object: no checkpoints. */
-static Datum
-empty_object(void)
-{
-	Jsonb	   *object = (Jsonb *) palloc(VARHDRSZ + sizeof(uint32));
-
-	SET_VARSIZE(object, VARHDRSZ + sizeof(uint32));
-	object->root.header = JB_FOBJECT;
-	return JsonbPGetDatum(object);
 }
 
 /* ---- answers ----------------------------------------------------------- */
@@ -220,6 +211,19 @@ answer_replay(ClaimAnswer *answer, const LogRow *row)
 	copy_column(answer, CLAIM_COL_EXPIRES_AT, row, LOG_EXPIRES_AT);
 }
 
+/*
+ * ClaimAnswerExecuted - the answer about a request that was carried out by
+ * this very call; row is its row as it is now.
+ */
+void
+ClaimAnswerExecuted(ClaimAnswer *answer, const LogRow *row)
+{
+	answer_replay(answer, row);
+	answer->outcome = CLAIM_EXECUTED;
+	set_column(answer, CLAIM_COL_OUTCOME,
+			   CStringGetTextDatum(ClaimOutcomeName(CLAIM_EXECUTED)));
+}
+
 static void
 answer_mismatch(ClaimAnswer *answer, const LogRow *row,
 				const ClaimRequest *request)
@@ -244,13 +248,17 @@ answer_unknown(ClaimAnswer *answer, const LogRow *row)
 }
 
 static void
-answer_claimed(ClaimAnswer *answer, const Datum *values)
+answer_claimed(ClaimAnswer *answer, const ClaimRequest *request,
+			   const Datum *values)
 {
 	start_answer(answer, CLAIM_CLAIMED, LOG_PROCESSING);
 	set_column(answer, CLAIM_COL_TOKEN, values[LOG_TOKEN]);
 	set_column(answer, CLAIM_COL_ATTEMPT, values[LOG_ATTEMPT]);
 	set_column(answer, CLAIM_COL_CREATED_AT, values[LOG_CREATED_AT]);
-	set_column(answer, CLAIM_COL_CHECKPOINTS, empty_object());
+	answer->life = DatumGetInt64(values[LOG_LIFE]);
+	answer->steps = DatumGetInt32(values[LOG_STEPS]);
+	set_column(answer, CLAIM_COL_CHECKPOINTS,
+			   LifeCheckpoints(&request->key, answer->life, answer->steps));
 }
 
 /* ---- new row versions -------------------------------------------------- */
@@ -265,8 +273,7 @@ fill_claim(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 	values[LOG_TOKEN] = Int64GetDatum(ClockNextToken(stored_token));
 	values[LOG_CLAIMED_XACT] =
 		FullTransactionIdGetDatum(GetTopFullTransactionId());
-	values[LOG_CLAIMED_BY] =
-		CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
+	values[LOG_CLAIMED_BY] = CStringGetTextDatum(request->role);
 	values[LOG_TTL] = IntervalPGetDatum(&request->ttl);
 	values[LOG_LEASE] = IntervalPGetDatum(&request->lease);
 	values[LOG_STATUS] = CStringGetTextDatum(LogStatusName(LOG_PROCESSING));
@@ -376,7 +383,7 @@ claim_new(Log *log, const ClaimRequest *request, ClaimAnswer *answer)
 		return false;
 	HistoryRecord(&request->policy, NULL, values, nulls);
 	DurabilityClaimMade();
-	answer_claimed(answer, values);
+	answer_claimed(answer, request, values);
 	return true;
 }
 
@@ -405,7 +412,7 @@ claim_existing(Log *log, const ClaimRequest *request, const LogRow *row,
 			HistoryRecord(&request->policy, new_life ? NULL : row, values,
 						  nulls);
 			DurabilityClaimMade();
-			answer_claimed(answer, values);
+			answer_claimed(answer, request, values);
 			return true;
 		case LOG_BUSY:
 			answer_busy_briefly(answer, BLOCKER_BRIEF, InvalidTransactionId);
@@ -552,45 +559,69 @@ ClaimWaiting(Log *log, const ClaimRequest *request, Waiter *waiter,
 }
 
 /*
+ * ClaimInitRequest - what a caller asks for, with policy and settings applied.
+ */
+void
+ClaimInitRequest(ClaimRequest *request, RequestKey key, Jsonb *body,
+				 bytea *fingerprint, const Interval *ttl,
+				 const Interval *lease)
+{
+	request->key = key;
+	request->policy = ScopeEnterForClaim(key.scope);
+	request->ttl = ScopeTtl(&request->policy, ttl);
+	request->lease = ScopeLease(&request->policy, lease);
+	request->body = body;
+	request->fingerprint = fingerprint;
+	if (fingerprint == NULL && body != NULL)
+		request->fingerprint = FingerprintOf(body, NULL);
+	request->role = GetUserNameFromId(GetUserId(), false);
+}
+
+/*
+ * ClaimResult - the row that answers a function's caller; copies everything.
+ */
+Datum
+ClaimResult(FunctionCallInfo fcinfo, ClaimAnswer *answer)
+{
+	return ResultRow(fcinfo, &claim_result, answer->values, answer->nulls);
+}
+
+/*
  * idem_claim(request_id text, request_body jsonb, scope text, ttl interval,
  *			  lease interval, wait interval, fingerprint bytea)
  */
 Datum
 idem_claim(PG_FUNCTION_ARGS)
 {
+	RequestKey	key;
 	ClaimRequest request;
 	ClaimAnswer answer;
 	Waiter		waiter;
 	Interval   *ttl;
 	Interval   *lease;
 	Interval   *wait;
+	Interval	limit;
 	Log			log;
 	Datum		result;
 
 	if (ResultIsDone(fcinfo))
 		return ResultEnd(fcinfo);
 
-	request.key = RequestKeyFromArgs(fcinfo, 0, 2);
+	key = RequestKeyFromArgs(fcinfo, 0, 2);
 	ttl = RequestPositiveInterval(fcinfo, 3, "ttl");
 	lease = RequestPositiveInterval(fcinfo, 4, "lease");
 	wait = RequestWaitInterval(fcinfo, 5);
 
 	LogOpen(&log);
-	request.policy = ScopeEnterForClaim(request.key.scope);
-	request.ttl = ScopeTtl(&request.policy, ttl);
-	request.lease = ScopeLease(&request.policy, lease);
-	request.body = PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1);
-	if (!PG_ARGISNULL(6))
-		request.fingerprint = PG_GETARG_BYTEA_PP(6);
-	else
-		request.fingerprint = request.body == NULL ? NULL :
-			FingerprintOf(request.body, NULL);
-
-	request.policy.wait = ScopeWait(&request.policy, wait);
-	WaitStart(&waiter, &request.policy.wait);
+	ClaimInitRequest(&request, key,
+					 PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1),
+					 PG_ARGISNULL(6) ? NULL : PG_GETARG_BYTEA_PP(6),
+					 ttl, lease);
+	limit = ScopeWait(&request.policy, wait);
+	WaitStart(&waiter, &limit);
 	ClaimWaiting(&log, &request, &waiter, &answer);
 
-	result = ResultRow(fcinfo, &claim_result, answer.values, answer.nulls);
+	result = ClaimResult(fcinfo, &answer);
 	LogClose(&log);
 	return result;
 }

@@ -19,7 +19,8 @@ typedef enum ClaimOutcome
 	CLAIM_REPLAY,
 	CLAIM_IN_PROGRESS,
 	CLAIM_MISMATCH,
-	CLAIM_UNKNOWN
+	CLAIM_UNKNOWN,
+	CLAIM_EXECUTED				/* idem_run: claimed and finished just now */
 } ClaimOutcome;
 
 /* Columns of the row that answers a claim. */
@@ -50,6 +51,7 @@ typedef struct ClaimRequest
 	Interval	lease;
 	Jsonb	   *body;			/* NULL where there is none */
 	bytea	   *fingerprint;	/* NULL where there is none */
+	char	   *role;			/* who claims */
 } ClaimRequest;
 
 /*
@@ -61,14 +63,21 @@ typedef struct ClaimAnswer
 	ClaimOutcome outcome;
 	bool		blocked;		/* in progress, and worth waiting for */
 	Blocker		blocker;
+	int64		life;			/* claimed: life of the key */
+	int32		steps;			/* claimed: its checkpoints so far */
 	Datum		values[CLAIM_NCOLS];
 	bool		nulls[CLAIM_NCOLS];
 } ClaimAnswer;
 
+extern void ClaimInitRequest(ClaimRequest *request, RequestKey key,
+							 Jsonb *body, bytea *fingerprint,
+							 const Interval *ttl, const Interval *lease);
 extern void ClaimOnce(Log *log, const ClaimRequest *request,
 					  ClaimAnswer *answer);
 extern void ClaimWaiting(Log *log, const ClaimRequest *request,
 						 Waiter *waiter, ClaimAnswer *answer);
+extern void ClaimAnswerExecuted(ClaimAnswer *answer, const LogRow *row);
+extern Datum ClaimResult(FunctionCallInfo fcinfo, ClaimAnswer *answer);
 extern const char *ClaimOutcomeName(ClaimOutcome outcome);
 
 #endif							/* IDEM_CLAIM_H */

@@ -12,8 +12,11 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "catalog/pg_proc.h"
 #include "executor/executor.h"
+#include "utils/acl.h"
 #include "utils/datetime.h"
+#include "utils/regproc.h"
 #include "utils/relcache.h"
 #include "utils/wait_event.h"
 
@@ -69,6 +72,28 @@ compat_insert_index_tuples(ResultRelInfo *rri, TupleTableSlot *slot,
 #else
 	return ExecInsertIndexTuples(rri, slot, estate, update, no_dup_err,
 								 conflict, NIL);
+#endif
+}
+
+/* 16: one function checks the privileges on all kinds of objects. */
+static inline AclResult
+compat_function_aclcheck(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE);
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE);
+#endif
+}
+
+/* 16: parsing of names can report errors softly. */
+static inline List *
+compat_parse_qualified_name(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return stringToQualifiedNameList(name, NULL);
+#else
+	return stringToQualifiedNameList(name);
 #endif
 }
 

@@ -40,7 +40,8 @@ static const LogColumn response_columns[RESPONSE_NCOLS] = {
 };
 
 /*
- * FinishInitEnd - an end without a response, completed or failed.
+ * FinishInitEnd - an end without a response, completed or failed; made before
+ * anything is written by the call.
  */
 void
 FinishInitEnd(RequestEnd *end, bool failed)
@@ -48,6 +49,7 @@ FinishInitEnd(RequestEnd *end, bool failed)
 	memset(end, 0, sizeof(*end));
 	memset(end->nulls, true, sizeof(end->nulls));
 	end->failed = failed;
+	end->after_writes = TransactionIdIsValid(GetTopTransactionIdIfAny());
 }
 
 /*
@@ -59,6 +61,25 @@ FinishSetResponse(RequestEnd *end, ResponseColumn column,
 {
 	end->nulls[column] = PG_ARGISNULL(arg);
 	end->values[column] = PG_GETARG_DATUM(arg);
+}
+
+/*
+ * FinishSetRetry - takes from arguments whether a failure is final, and when
+ * it may be retried if it is not.
+ */
+void
+FinishSetRetry(RequestEnd *end, FunctionCallInfo fcinfo, int final_arg,
+			   int retry_after_arg)
+{
+	end->final = !PG_ARGISNULL(final_arg) && PG_GETARG_BOOL(final_arg);
+	if (PG_ARGISNULL(retry_after_arg))
+		return;
+	end->retry_after = PG_GETARG_INTERVAL_P(retry_after_arg);
+	if (ClockIntervalIsNegative(end->retry_after))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("retry_after must not be negative"),
+				 errhint("Zero lets the next claim run at once.")));
 }
 
 static bool
@@ -183,10 +204,29 @@ compare_with_recorded(const LogRow *row, const RequestEnd *end)
 {
 	if (!FinishIsSame(row, end))
 		return FINISH_DIFFERENT;
-	if (row->sight != LOG_SIGHT_OWN &&
-		TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	if (row->sight != LOG_SIGHT_OWN && end->after_writes)
 		return FINISH_AFTER_WRITES;
 	return FINISH_ALREADY;
+}
+
+/*
+ * FinishWrite - writes the end of a claim that the holder was found to hold;
+ * values are what is stored then.  False where the row changed meanwhile.
+ */
+bool
+FinishWrite(Log *log, const Holder *holder, const LogRow *row,
+			const RequestEnd *end, Datum *values, bool *nulls)
+{
+	PreventCommandIfReadOnly(end->failed ? "idem_fail()" : "idem_finish()");
+	FinishFillEnd(row, &holder->policy, end, values, nulls);
+	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
+	{
+		HolderRaiseLost();
+		return false;
+	}
+	HistoryRecord(&holder->policy, row, values, nulls);
+	HolderNoteWrite(row, true);
+	return true;
 }
 
 /*
@@ -200,22 +240,14 @@ FinishRecord(Log *log, const Holder *holder, const RequestEnd *end,
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 
-	for (;;)
+	do
 	{
 		*verdict = HolderFind(log, holder, row);
 		if (*verdict == HOLDER_ENDED)
 			return compare_with_recorded(row, end);
 		if (*verdict != HOLDER_HOLDS)
 			return FINISH_REFUSED;
-
-		PreventCommandIfReadOnly(end->failed ? "idem_fail()" : "idem_finish()");
-		FinishFillEnd(row, &holder->policy, end, values, nulls);
-		if (LogUpdate(log, row, values, nulls) == LOG_WRITTEN)
-			break;
-		HolderRaiseLost();
-	}
-	HistoryRecord(&holder->policy, row, values, nulls);
-	HolderNoteWrite(row, true);
+	} while (!FinishWrite(log, holder, row, end, values, nulls));
 	return FINISH_RECORDED;
 }
 
@@ -300,15 +332,6 @@ idem_fail(PG_FUNCTION_ARGS)
 	FinishSetResponse(&end, RESPONSE_CODE, fcinfo, 2);
 	FinishSetResponse(&end, RESPONSE_HEADERS, fcinfo, 7);
 	FinishSetResponse(&end, RESPONSE_BYTES, fcinfo, 8);
-	end.final = !PG_ARGISNULL(5) && PG_GETARG_BOOL(5);
-	if (!PG_ARGISNULL(6))
-	{
-		end.retry_after = PG_GETARG_INTERVAL_P(6);
-		if (ClockIntervalIsNegative(end.retry_after))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("retry_after must not be negative"),
-					 errhint("Zero lets the next claim run at once.")));
-	}
+	FinishSetRetry(&end, fcinfo, 5, 6);
 	PG_RETURN_BOOL(finish_by_args(&holder, &end));
 }

@@ -26,6 +26,7 @@ typedef struct RequestEnd
 {
 	bool		failed;
 	bool		final;			/* failed: never to be run again */
+	bool		after_writes;	/* this transaction had written before */
 	const Interval *retry_after;	/* failed: NULL is the scope's backoff */
 	Datum		values[RESPONSE_NCOLS];
 	bool		nulls[RESPONSE_NCOLS];
@@ -43,9 +44,13 @@ typedef enum FinishOutcome
 extern void FinishInitEnd(RequestEnd *end, bool failed);
 extern void FinishSetResponse(RequestEnd *end, ResponseColumn column,
 							  FunctionCallInfo fcinfo, int arg);
+extern void FinishSetRetry(RequestEnd *end, FunctionCallInfo fcinfo,
+						   int final_arg, int retry_after_arg);
 extern FinishOutcome FinishRecord(Log *log, const Holder *holder,
 								  const RequestEnd *end,
 								  HolderVerdict *verdict, LogRow *row);
+extern bool FinishWrite(Log *log, const Holder *holder, const LogRow *row,
+						const RequestEnd *end, Datum *values, bool *nulls);
 extern bool FinishOrRaise(Log *log, const Holder *holder,
 						  const RequestEnd *end);
 extern bool FinishIsSame(const LogRow *row, const RequestEnd *end);

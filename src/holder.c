@@ -46,40 +46,55 @@ HolderFromArgs(FunctionCallInfo fcinfo, int token_arg, int scope_arg)
 }
 
 /*
- * HolderFindRow - finds a row that nobody else is changing, waiting for those
- * who are; LOG_SIGHT_NOTHING only where it is certain.
+ * HolderAwaitOther - waits for the transaction that is at a row.
  *
- * The wait is for the other transaction's end, as long as it takes: callers
- * bound it with lock_timeout or statement_timeout.
+ * The wait is for its end, as long as it takes: callers bound it with
+ * lock_timeout or statement_timeout.
  */
 void
-HolderFindRow(Log *log, const RequestKey *key, LogRow *row)
+HolderAwaitOther(Log *log, const LogRow *row)
+{
+	LogUnpin(log);
+	if (row->sight == LOG_SIGHT_SPECULATIVE)
+		pg_usleep(SPECULATION_PAUSE_US);
+	else
+		XactLockTableWait(row->other, NULL, NULL, XLTW_None);
+}
+
+/*
+ * HolderAwaitRow - looks at a row when nobody else is changing it; what the
+ * probe does not find may still be there.
+ */
+void
+HolderAwaitRow(Log *log, const RequestKey *key, LogRow *row)
 {
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
 		LogProbe(log, key, row);
-		switch (row->sight)
-		{
-			case LOG_SIGHT_COMMITTED:
-			case LOG_SIGHT_OWN:
-				LogCheckSnapshot(log, row);
-				return;
-			case LOG_SIGHT_NOTHING:
-				if (!LogIsThere(log, key))
-					return;
-				break;
-			case LOG_SIGHT_SPECULATIVE:
-				LogUnpin(log);
-				pg_usleep(SPECULATION_PAUSE_US);
-				break;
-			case LOG_SIGHT_INSERTING:
-			case LOG_SIGHT_CHANGING:
-				LogUnpin(log);
-				XactLockTableWait(row->other, NULL, NULL, XLTW_None);
-				break;
-		}
+		if (row->sight == LOG_SIGHT_COMMITTED ||
+			row->sight == LOG_SIGHT_OWN || row->sight == LOG_SIGHT_NOTHING)
+			return;
+		HolderAwaitOther(log, row);
 	}
+}
+
+/*
+ * HolderFindRow - the same; LOG_SIGHT_NOTHING only where it is certain, and
+ * 40001 where the version is not in the transaction's snapshot.
+ */
+void
+HolderFindRow(Log *log, const RequestKey *key, LogRow *row)
+{
+	do
+	{
+		HolderAwaitRow(log, key, row);
+		if (row->sight != LOG_SIGHT_NOTHING)
+		{
+			LogCheckSnapshot(log, row);
+			return;
+		}
+	} while (LogIsThere(log, key));
 }
 
 static HolderVerdict

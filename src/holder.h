@@ -34,6 +34,8 @@ typedef enum HolderVerdict
 extern Holder HolderFromArgs(FunctionCallInfo fcinfo, int token_arg,
 							 int scope_arg);
 extern HolderVerdict HolderFind(Log *log, const Holder *holder, LogRow *row);
+extern void HolderAwaitOther(Log *log, const LogRow *row);
+extern void HolderAwaitRow(Log *log, const RequestKey *key, LogRow *row);
 extern void HolderFindRow(Log *log, const RequestKey *key, LogRow *row);
 COMPAT_NORETURN extern void HolderRaise(const Holder *holder,
 										HolderVerdict verdict);

@@ -10,6 +10,7 @@
 
 #include "log.h"
 
+extern Datum LifeCheckpoints(const RequestKey *key, int64 life, int32 steps);
 extern void LifeForget(const LogRow *row);
 
 #endif							/* IDEM_LIFE_H */

@@ -106,3 +106,13 @@ ResultRow(FunctionCallInfo fcinfo, ResultType *type, Datum *values,
 	rsinfo->isDone = ExprMultipleResult;
 	return HeapTupleGetDatum(tuple);
 }
+
+/*
+ * ResultInitSet - answers with as many rows as the caller puts into the
+ * tuplestore, which goes to disk beyond work_mem.
+ */
+void
+ResultInitSet(FunctionCallInfo fcinfo)
+{
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+}

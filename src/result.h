@@ -30,6 +30,7 @@ extern bool ResultIsDone(FunctionCallInfo fcinfo);
 extern Datum ResultRow(FunctionCallInfo fcinfo, ResultType *type,
 					   Datum *values, bool *nulls);
 extern Datum ResultEnd(FunctionCallInfo fcinfo);
+extern void ResultInitSet(FunctionCallInfo fcinfo);
 extern TupleDesc ResultDescriptor(ResultType *type);
 
 #endif							/* IDEM_RESULT_H */

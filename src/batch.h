@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * batch.h
+ *	  Arrays of requests as arguments.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef IDEM_BATCH_H
+#define IDEM_BATCH_H
+
+#include "fmgr.h"
+#include "funcapi.h"
+
+/* One array argument, taken apart; elements point into the array. */
+typedef struct BatchColumn
+{
+	bool		given;			/* false where the argument is NULL */
+	Datum	   *values;
+	bool	   *nulls;
+} BatchColumn;
+
+/* The requests of a batch, in the order of the array. */
+typedef struct Batch
+{
+	int			n;
+	BatchColumn ids;
+	int		   *order;			/* indexes in bytewise order of the ids */
+} Batch;
+
+extern Batch BatchFromArg(FunctionCallInfo fcinfo, int arg);
+extern void BatchSort(Batch *batch);
+extern text *BatchId(const Batch *batch, int i);
+extern BatchColumn BatchColumnFromArg(FunctionCallInfo fcinfo, int arg,
+									  Oid type, int n);
+
+#endif							/* IDEM_BATCH_H */

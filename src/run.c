@@ -1,0 +1,324 @@
+/*-------------------------------------------------------------------------
+ *
+ * run.c
+ *	  Claim, handler and finish in one call: idem_run.
+ *
+ * All of it is one transaction, so there is nothing to fence: the row is
+ * uncommitted, and everybody else is told in_progress, until the handler's
+ * writes and the stored response are committed together.
+ *
+ * A request that cannot be run now is an error and not a row, since a caller
+ * who ignores the result must not take it for success.
+ *
+ * A handler's error rolls everything back, or with on_error => 'record' is the
+ * request's result: the handler then runs in a subtransaction, and the failure
+ * is stored in place of its writes.  Errors that say nothing about the request
+ * (a deadlock, a cancel, a full disk) are never results.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "claim.h"
+#include "durability.h"
+#include "errors.h"
+#include "finish.h"
+#include "handler.h"
+#include "history.h"
+#include "miscadmin.h"
+#include "result.h"
+#include "run.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(idem_run);
+
+/* What became of a handler. */
+typedef struct HandlerResult
+{
+	bool		failed;
+	NullableDatum value;		/* its result, or its error */
+} HandlerResult;
+
+static char *
+describe_retry_after(const ClaimAnswer *answer)
+{
+	if (answer->nulls[CLAIM_COL_RETRY_AFTER])
+		return _("unknown");
+	return DatumGetCString(DirectFunctionCall1(interval_out,
+											   answer->values[CLAIM_COL_RETRY_AFTER]));
+}
+
+static void
+raise_in_progress(const RequestKey *key, const ClaimAnswer *answer)
+{
+	char	   *request = RequestDescribe(key);
+
+	if (!answer->nulls[CLAIM_COL_TOKEN])
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_IN_PROGRESS),
+				 errmsg("request is in progress"),
+				 errdetail("%s is claimed by this very transaction; retry_after: unknown.",
+						   request),
+				 errhint("A handler must not run the request that it is carrying out.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_IN_PROGRESS),
+			 errmsg("request is in progress"),
+			 errdetail("%s is being carried out or backing off; retry_after: %s.",
+					   request, describe_retry_after(answer)),
+			 errhint("Try again later, or pass wait to wait for its end.")));
+}
+
+/*
+ * RunRaiseRefused - the error for an outcome that does not let a request be
+ * run.
+ */
+void
+RunRaiseRefused(const RequestKey *key, const ClaimAnswer *answer)
+{
+	switch (answer->outcome)
+	{
+		case CLAIM_MISMATCH:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_MISMATCH),
+					 errmsg("idempotency key was used for another request"),
+					 errdetail("%s has another fingerprint.",
+							   RequestDescribe(key)),
+					 errhint("Use a new key for a new request. idem_claim() tells what differs.")));
+			break;
+		case CLAIM_IN_PROGRESS:
+			raise_in_progress(key, answer);
+			break;
+		case CLAIM_UNKNOWN:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_OUTCOME_UNKNOWN),
+					 errmsg("outcome of the request is unknown"),
+					 errdetail("%s may have taken effect; a person must decide.",
+							   RequestDescribe(key)),
+					 errhint("See the view idem_review, and settle it with idem_resolve().")));
+			break;
+		default:
+			break;
+	}
+	elog(ERROR, "unexpected outcome of a claim: %d", (int) answer->outcome);
+}
+
+/* Is an error one that says nothing about the request? */
+static bool
+is_never_a_result(int sqlerrcode)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
+
+	return category == ERRCODE_TRANSACTION_ROLLBACK ||
+		category == ERRCODE_INSUFFICIENT_RESOURCES ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_SYSTEM_ERROR) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_INTERNAL_ERROR) ||
+		sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+}
+
+static void
+push_string(JsonbParseState **state, char *name, const char *value)
+{
+	JsonbValue	item = {.type = jbvString};
+
+	item.val.string.val = name;
+	item.val.string.len = strlen(name);
+	(void) pushJsonbValue(state, WJB_KEY, &item);
+	item.val.string.val = unconstify(char *, value);
+	item.val.string.len = strlen(value);
+	(void) pushJsonbValue(state, WJB_VALUE, &item);
+}
+
+/* An error as it is stored: its code and its message. */
+static Datum
+error_document(const ErrorData *error)
+{
+	JsonbParseState *state = NULL;
+
+	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_string(&state, "sqlstate", unpack_sql_state(error->sqlerrcode));
+	push_string(&state, "message", error->message ? error->message : "");
+	return JsonbPGetDatum(JsonbValueToJsonb(pushJsonbValue(&state,
+														   WJB_END_OBJECT,
+														   NULL)));
+}
+
+/* Calls the handler; its error is its result, where it can be one. */
+static HandlerResult
+call_recording(Oid function, NullableDatum argument, RunningClaim *claim)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	HandlerResult result = {false};
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		result.value = HandlerCall(function, argument, claim);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (is_never_a_result(error->sqlerrcode))
+			ReThrowError(error);
+		result.failed = true;
+		result.value.value = error_document(error);
+		result.value.isnull = false;
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return result;
+}
+
+/*
+ * Ends the claim with the handler's result, where the handler has not done so
+ * itself, and answers with what is stored now.
+ */
+static void
+finish_run(Log *log, const ClaimRequest *request, int64 token,
+		   const HandlerResult *result, ClaimAnswer *answer)
+{
+	Holder		holder = {request->key, request->policy, true, token};
+	RequestEnd	end;
+	Datum		values[LOG_NATTS];
+	bool		nulls[LOG_NATTS];
+	LogRow		row;
+	HolderVerdict verdict = HolderFind(log, &holder, &row);
+
+	if (verdict == HOLDER_ENDED)
+	{
+		ClaimAnswerExecuted(answer, &row);
+		return;
+	}
+	if (verdict != HOLDER_HOLDS)
+		HolderRaise(&holder, verdict);
+
+	FinishInitEnd(&end, result->failed);
+	end.final = result->failed;
+	end.values[result->failed ? RESPONSE_ERROR : RESPONSE_BODY] =
+		result->value.value;
+	end.nulls[result->failed ? RESPONSE_ERROR : RESPONSE_BODY] =
+		result->value.isnull;
+	if (!FinishWrite(log, &holder, &row, &end, values, nulls))
+		elog(ERROR, "claim of this transaction was changed by another");
+
+	row.values = values;
+	row.nulls = nulls;
+	ClaimAnswerExecuted(answer, &row);
+}
+
+/* Runs the handler of a request that was claimed. */
+static void
+run_claimed(Log *log, const ClaimRequest *request, Oid function, bool record,
+			ClaimAnswer *answer)
+{
+	NullableDatum argument = {JsonbPGetDatum(request->body),
+	request->body == NULL};
+	HandlerResult result = {false};
+	RunningClaim claim = {
+		.key = request->key,
+		.token = DatumGetInt64(answer->values[CLAIM_COL_TOKEN]),
+		.life = answer->life,
+		.attempt = DatumGetInt32(answer->values[CLAIM_COL_ATTEMPT]),
+		.steps = answer->steps
+	};
+
+	LogUnpin(log);
+	if (record)
+		result = call_recording(function, argument, &claim);
+	else
+		result.value = HandlerCall(function, argument, &claim);
+	finish_run(log, request, claim.token, &result, answer);
+}
+
+/* Whether on_error says that a handler's error is to be recorded. */
+static bool
+parse_on_error(FunctionCallInfo fcinfo, int arg)
+{
+	char	   *value = PG_ARGISNULL(arg) ? "" :
+		text_to_cstring(PG_GETARG_TEXT_PP(arg));
+
+	if (strcmp(value, "rollback") == 0)
+		return false;
+	if (strcmp(value, "record") == 0)
+		return true;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized value for on_error: \"%s\"", value),
+			 errhint("Use \"rollback\" or \"record\".")));
+}
+
+static char *
+handler_argument(FunctionCallInfo fcinfo, int arg)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("handler must not be null"),
+				 errhint("Pass the name of a function that takes jsonb and returns jsonb.")));
+	return text_to_cstring(PG_GETARG_TEXT_PP(arg));
+}
+
+/*
+ * idem_run(request_id text, request_body jsonb, handler text, scope text,
+ *			ttl interval, wait interval, on_error text, fingerprint bytea)
+ * returns the row of idem_claim
+ */
+Datum
+idem_run(PG_FUNCTION_ARGS)
+{
+	RequestKey	key;
+	ClaimRequest request;
+	ClaimAnswer answer;
+	Waiter		waiter;
+	Interval   *ttl;
+	Interval   *wait;
+	Interval	limit;
+	bool		record;
+	Oid			function;
+	Log			log;
+	Datum		result;
+
+	if (ResultIsDone(fcinfo))
+		return ResultEnd(fcinfo);
+
+	key = RequestKeyFromArgs(fcinfo, 0, 3);
+	ttl = RequestPositiveInterval(fcinfo, 4, "ttl");
+	wait = RequestWaitInterval(fcinfo, 5);
+	record = parse_on_error(fcinfo, 6);
+	function = HandlerFind(handler_argument(fcinfo, 2));
+
+	LogOpen(&log);
+	ClaimInitRequest(&request, key,
+					 PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1),
+					 PG_ARGISNULL(7) ? NULL : PG_GETARG_BYTEA_PP(7),
+					 ttl, NULL);
+	limit = ScopeWait(&request.policy, wait);
+	WaitStart(&waiter, &limit);
+	ClaimWaiting(&log, &request, &waiter, &answer);
+
+	if (answer.outcome == CLAIM_CLAIMED)
+		run_claimed(&log, &request, function, record, &answer);
+	else if (answer.outcome != CLAIM_REPLAY)
+		RunRaiseRefused(&request.key, &answer);
+
+	result = ClaimResult(fcinfo, &answer);
+	LogClose(&log);
+	return result;
+}

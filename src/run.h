@@ -1,0 +1,17 @@
+/*-------------------------------------------------------------------------
+ *
+ * run.h
+ *	  Claim, handler and finish in one call.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef IDEM_RUN_H
+#define IDEM_RUN_H
+
+#include "claim.h"
+#include "compat.h"
+
+COMPAT_NORETURN extern void RunRaiseRefused(const RequestKey *key,
+											const ClaimAnswer *answer);
+
+#endif							/* IDEM_RUN_H */
