@@ -454,6 +454,29 @@ CREATE FUNCTION @extschema@.idem_once_undo(message_ids text[], scope text DEFAUL
 COMMENT ON FUNCTION @extschema@.idem_once_undo(text[], text) IS 'Takes back messages that this transaction recorded';
 REVOKE ALL ON FUNCTION @extschema@.idem_once_undo(text[], text) FROM PUBLIC;
 
+/* ---- checkpoints -------------------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_checkpoint(
+    request_id text, step text, result jsonb DEFAULT NULL, token bigint DEFAULT NULL, scope text DEFAULT '')
+    RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_checkpoint(text, text, jsonb, bigint, text) IS 'Records a step as finished and renews the lease; false where it was there already';
+REVOKE ALL ON FUNCTION @extschema@.idem_checkpoint(text, text, jsonb, bigint, text) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_checkpoints(request_id text, scope text DEFAULT '')
+    RETURNS TABLE (step text, result jsonb, completed_at timestamp with time zone)
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_checkpoints(text, text) IS 'Finished steps of a request, in the order of completion';
+REVOKE ALL ON FUNCTION @extschema@.idem_checkpoints(text, text) FROM PUBLIC;
+
+CREATE PROCEDURE @extschema@.idem_batch(request_id text, steps text[], request_body jsonb DEFAULT NULL, scope text DEFAULT '')
+    LANGUAGE c
+    AS 'MODULE_PATHNAME';
+COMMENT ON PROCEDURE @extschema@.idem_batch(text, text[], jsonb, text) IS 'Runs functions in order, each in its own transaction, and skips those that are finished when it is called again';
+REVOKE ALL ON PROCEDURE @extschema@.idem_batch(text, text[], jsonb, text) FROM PUBLIC;
+
 /* ---- policies and privileges -------------------------------------------- */
 
 CREATE FUNCTION @extschema@.idem_configure(

@@ -19,7 +19,6 @@
 #include "batch.h"
 #include "catalog/pg_type.h"
 #include "request.h"
-#include "utils/array.h"
 #include "utils/lsyscache.h"
 
 /* An array without rows and columns. */
@@ -32,8 +31,12 @@ check_dimensions(ArrayType *array)
 				 errmsg("arrays of a batch must be one-dimensional")));
 }
 
-static BatchColumn
-take_apart(ArrayType *array, Oid type, int *n)
+/*
+ * BatchColumnOf - takes a one-dimensional array of a type apart; n is set to
+ * its length.
+ */
+BatchColumn
+BatchColumnOf(ArrayType *array, Oid type, int *n)
 {
 	BatchColumn column;
 	int16		length;
@@ -61,7 +64,7 @@ BatchFromArg(FunctionCallInfo fcinfo, int arg)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("array of keys must not be null"),
 				 errhint("Pass an empty array where there is nothing to do.")));
-	batch.ids = take_apart(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, &batch.n);
+	batch.ids = BatchColumnOf(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, &batch.n);
 	batch.order = NULL;
 	for (int i = 0; i < batch.n; i++)
 		(void) RequestCheckId(batch.ids.nulls[i] ? NULL :
@@ -120,7 +123,7 @@ BatchColumnFromArg(FunctionCallInfo fcinfo, int arg, Oid type, int n)
 
 	if (PG_ARGISNULL(arg))
 		return column;
-	column = take_apart(PG_GETARG_ARRAYTYPE_P(arg), type, &found);
+	column = BatchColumnOf(PG_GETARG_ARRAYTYPE_P(arg), type, &found);
 	if (found != n)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),

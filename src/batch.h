@@ -10,6 +10,7 @@
 
 #include "fmgr.h"
 #include "funcapi.h"
+#include "utils/array.h"
 
 /* One array argument, taken apart; elements point into the array. */
 typedef struct BatchColumn
@@ -27,6 +28,7 @@ typedef struct Batch
 	int		   *order;			/* indexes in bytewise order of the ids */
 } Batch;
 
+extern BatchColumn BatchColumnOf(ArrayType *array, Oid type, int *n);
 extern Batch BatchFromArg(FunctionCallInfo fcinfo, int arg);
 extern void BatchSort(Batch *batch);
 extern text *BatchId(const Batch *batch, int i);

@@ -32,6 +32,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "checkpoint.h"
 #include "claim.h"
 #include "clock.h"
 #include "compat.h"
@@ -258,7 +259,7 @@ answer_claimed(ClaimAnswer *answer, const ClaimRequest *request,
 	answer->life = DatumGetInt64(values[LOG_LIFE]);
 	answer->steps = DatumGetInt32(values[LOG_STEPS]);
 	set_column(answer, CLAIM_COL_CHECKPOINTS,
-			   LifeCheckpoints(&request->key, answer->life, answer->steps));
+			   CheckpointObject(&request->key, answer->life, answer->steps));
 }
 
 /* ---- new row versions -------------------------------------------------- */

@@ -24,9 +24,9 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "checkpoint.h"
 #include "compat.h"
 #include "handler.h"
-#include "life.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "result.h"
@@ -209,8 +209,8 @@ idem_current(PG_FUNCTION_ARGS)
 	values[CURRENT_REQUEST_ID] = PointerGetDatum(running->key.request_id);
 	values[CURRENT_TOKEN] = Int64GetDatum(running->token);
 	values[CURRENT_ATTEMPT] = Int32GetDatum(running->attempt);
-	values[CURRENT_CHECKPOINTS] = LifeCheckpoints(&running->key,
-												  running->life,
-												  running->steps);
+	values[CURRENT_CHECKPOINTS] = CheckpointObject(&running->key,
+												   running->life,
+												   running->steps);
 	return ResultRow(fcinfo, &current_result, values, nulls);
 }

@@ -25,67 +25,67 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/jsonb.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* Columns of idempotency_checkpoint that are read here. */
-#define Anum_checkpoint_step	4
-#define Anum_checkpoint_result	8
-
 /* The columns (scope, request_id, life) of a table, and an index on them. */
-typedef struct LifeTable
+typedef struct LifePlace
 {
 	IdemTable	table;
 	const char *index;
-	AttrNumber	scope;
-} LifeTable;
+	AttrNumber	scope;			/* the other two follow it */
+} LifePlace;
 
-static const LifeTable checkpoints = {
-	IDEM_TABLE_CHECKPOINT, "idempotency_checkpoint_pkey", 1
+static const LifePlace places[] = {
+	[LIFE_CHECKPOINTS] = {IDEM_TABLE_CHECKPOINT,
+	"idempotency_checkpoint_pkey", 1},
+	[LIFE_CALLS] = {IDEM_TABLE_CALL, "idempotency_call_operation_key", 2},
+	[LIFE_HISTORY] = {IDEM_TABLE_HISTORY, "idempotency_history_life_idx", 1},
 };
-static const LifeTable calls = {
-	IDEM_TABLE_CALL, "idempotency_call_operation_key", 2
-};
-static const LifeTable history = {
-	IDEM_TABLE_HISTORY, "idempotency_history_life_idx", 1
-};
-
-/* An open scan of what one table holds of a life. */
-typedef struct LifeScan
-{
-	Relation	rel;
-	Snapshot	snapshot;
-	SysScanDesc scan;
-} LifeScan;
 
 /*
- * Begins to read a life in one table, as it is now: others' commits and our
- * own changes included.  The caller holds or has just read the row of the key.
+ * LifeBeginScan - begins to read a life in one table; with snapshot NULL as it
+ * is now, others' commits and our own changes included.
  */
-static void
-begin_scan(LifeScan *scan, const LifeTable *where, LOCKMODE lockmode,
-		   const RequestKey *key, int64 life)
+void
+LifeBeginScan(LifeScan *scan, LifeTable table, LOCKMODE lockmode,
+			  const RequestKey *key, int64 life, Snapshot snapshot)
 {
+	const LifePlace *place = &places[table];
 	ScanKeyData keys[3];
 
-	ScanKeyEntryInitialize(&keys[0], 0, where->scope, BTEqualStrategyNumber,
+	ScanKeyEntryInitialize(&keys[0], 0, place->scope, BTEqualStrategyNumber,
 						   TEXTOID, C_COLLATION_OID, F_TEXTEQ,
 						   PointerGetDatum(key->scope));
-	ScanKeyEntryInitialize(&keys[1], 0, where->scope + 1,
+	ScanKeyEntryInitialize(&keys[1], 0, place->scope + 1,
 						   BTEqualStrategyNumber, TEXTOID, C_COLLATION_OID,
 						   F_TEXTEQ, PointerGetDatum(key->request_id));
-	ScanKeyInit(&keys[2], where->scope + 2, BTEqualStrategyNumber, F_INT8EQ,
+	ScanKeyInit(&keys[2], place->scope + 2, BTEqualStrategyNumber, F_INT8EQ,
 				Int64GetDatum(life));
 
-	scan->rel = table_open(CatalogTable(where->table), lockmode);
-	scan->snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan->scan = systable_beginscan(scan->rel, CatalogIndex(where->index),
+	scan->rel = table_open(CatalogTable(place->table), lockmode);
+	scan->snapshot = RegisterSnapshot(snapshot ? snapshot :
+									  GetLatestSnapshot());
+	scan->scan = systable_beginscan(scan->rel, CatalogIndex(place->index),
 									true, scan->snapshot, 3, keys);
 }
 
-static void
-end_scan(LifeScan *scan)
+/*
+ * LifeNext - the next row of a scan, good until the one after it; NULL at the
+ * end.
+ */
+HeapTuple
+LifeNext(LifeScan *scan)
+{
+	CHECK_FOR_INTERRUPTS();
+	return systable_getnext(scan->scan);
+}
+
+/*
+ * LifeEndScan - ends a scan; the lock on the table stays.
+ */
+void
+LifeEndScan(LifeScan *scan)
 {
 	systable_endscan(scan->scan);
 	UnregisterSnapshot(scan->snapshot);
@@ -94,94 +94,31 @@ end_scan(LifeScan *scan)
 
 /* Deletes the rows of a life from one table. */
 static void
-forget_in(const LifeTable *where, const RequestKey *key, int64 life)
+forget_in(LifeTable table, const LogRow *row)
 {
+	RequestKey	key = {DatumGetTextPP(row->values[LOG_SCOPE]),
+	DatumGetTextPP(row->values[LOG_REQUEST_ID])};
 	LifeScan	scan;
 	HeapTuple	tuple;
 
-	begin_scan(&scan, where, RowExclusiveLock, key, life);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan.scan)))
-	{
-		CHECK_FOR_INTERRUPTS();
+	LifeBeginScan(&scan, table, RowExclusiveLock, &key,
+				  LogRowInt64(row, LOG_LIFE), NULL);
+	while ((tuple = LifeNext(&scan)) != NULL)
 		simple_heap_delete(scan.rel, &tuple->t_self);
-	}
-	end_scan(&scan);
+	LifeEndScan(&scan);
 }
 
 /*
  * LifeForget - deletes all that belongs to the life that the row is in; the
- * caller holds the row's lock and is about to delete it or to begin a new life.
+ * caller has just deleted the row or begun a new life in it.
  */
 void
 LifeForget(const LogRow *row)
 {
-	RequestKey	key = {DatumGetTextPP(row->values[LOG_SCOPE]),
-	DatumGetTextPP(row->values[LOG_REQUEST_ID])};
-	int64		life = LogRowInt64(row, LOG_LIFE);
-
 	if (LogRowInt32(row, LOG_STEPS) > 0)
-		forget_in(&checkpoints, &key, life);
+		forget_in(LIFE_CHECKPOINTS, row);
 	if (LogRowInt32(row, LOG_CALLS) > 0)
-		forget_in(&calls, &key, life);
+		forget_in(LIFE_CALLS, row);
 	if (LogRowInt32(row, LOG_CHANGES) > 0)
-		forget_in(&history, &key, life);
-}
-
-/* Adds a member to the object that is being built. */
-static void
-push_member(JsonbParseState **state, text *name, Datum value, bool isnull)
-{
-	JsonbValue	key = {.type = jbvString};
-	JsonbValue	content = {.type = jbvNull};
-
-	key.val.string.val = VARDATA_ANY(name);
-	key.val.string.len = VARSIZE_ANY_EXHDR(name);
-	(void) pushJsonbValue(state, WJB_KEY, &key);
-	if (!isnull)
-	{
-		Jsonb	   *document = DatumGetJsonbP(value);
-
-		if (JB_ROOT_IS_SCALAR(document))
-			(void) JsonbExtractScalar(&document->root, &content);
-		else
-		{
-			content.type = jbvBinary;
-			content.val.binary.data = &document->root;
-			content.val.binary.len = VARSIZE(document) - VARHDRSZ;
-		}
-	}
-	(void) pushJsonbValue(state, WJB_VALUE, &content);
-}
-
-/*
- * LifeCheckpoints - the checkpoints of a life as a jsonb object {step: result};
- * palloc'd.  steps is their number as it stands in the key's row.
- */
-Datum
-LifeCheckpoints(const RequestKey *key, int64 life, int32 steps)
-{
-	JsonbParseState *state = NULL;
-	LifeScan	scan;
-	HeapTuple	tuple;
-
-	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	if (steps > 0)
-	{
-		begin_scan(&scan, &checkpoints, AccessShareLock, key, life);
-		while (HeapTupleIsValid(tuple = systable_getnext(scan.scan)))
-		{
-			TupleDesc	desc = RelationGetDescr(scan.rel);
-			bool		isnull;
-			Datum		step = heap_getattr(tuple, Anum_checkpoint_step, desc,
-											&isnull);
-			Datum		result = heap_getattr(tuple, Anum_checkpoint_result,
-											  desc, &isnull);
-
-			push_member(&state, DatumGetTextPCopy(step), isnull ? (Datum) 0 : result, isnull);
-		}
-		end_scan(&scan);
-	}
-	return JsonbPGetDatum(JsonbValueToJsonb(pushJsonbValue(&state,
-														   WJB_END_OBJECT,
-														   NULL)));
+		forget_in(LIFE_HISTORY, row);
 }

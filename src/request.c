@@ -26,6 +26,22 @@ length_in_characters(const text *name)
 }
 
 /*
+ * RequestCheckName - a name that is not too long; what says which in the
+ * error.
+ */
+text *
+RequestCheckName(text *name, const char *what)
+{
+	if (length_in_characters(name) > REQUEST_NAME_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be longer than %d characters", what,
+						REQUEST_NAME_MAX),
+				 errhint("Use a shorter name, or a hash of a longer one.")));
+	return name;
+}
+
+/*
  * RequestCheckId - the key of a request, or an error where it can't be one.
  */
 text *
@@ -41,13 +57,7 @@ RequestCheckId(text *request_id)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("idempotency key must not be empty"),
 				 errhint("Pass the key that the caller sent; refuse requests that have none.")));
-	if (length_in_characters(request_id) > REQUEST_NAME_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("idempotency key must not be longer than %d characters",
-						REQUEST_NAME_MAX),
-				 errhint("Use a hash of a longer key.")));
-	return request_id;
+	return RequestCheckName(request_id, "idempotency key");
 }
 
 /*
@@ -61,13 +71,7 @@ RequestCheckScope(text *scope)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("scope must not be null"),
 				 errhint("Leave the argument out for the default scope.")));
-	if (length_in_characters(scope) > REQUEST_NAME_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("scope must not be longer than %d characters",
-						REQUEST_NAME_MAX),
-				 errhint("Use a shorter name.")));
-	return scope;
+	return RequestCheckName(scope, "scope");
 }
 
 /*

@@ -21,6 +21,7 @@ typedef struct RequestKey
 	text	   *request_id;
 } RequestKey;
 
+extern text *RequestCheckName(text *name, const char *what);
 extern text *RequestCheckId(text *request_id);
 extern text *RequestCheckScope(text *scope);
 extern RequestKey RequestKeyFromArgs(FunctionCallInfo fcinfo, int id_arg,
