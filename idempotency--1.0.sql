@@ -586,3 +586,75 @@ COMMENT ON COLUMN @extschema@.idem_log.completed_at IS 'When the request finishe
 COMMENT ON COLUMN @extschema@.idem_log.locked_until IS 'End of the lease';
 COMMENT ON COLUMN @extschema@.idem_log.retry_at IS 'When a failed request may run again';
 COMMENT ON COLUMN @extschema@.idem_log.expires_at IS 'When the key is absent again';
+
+CREATE FUNCTION @extschema@.idem_stat_counters()
+    RETURNS TABLE (scope text, claimed bigint, taken_over bigint, replayed bigint, in_progress bigint, mismatched bigint, unknown bigint, completed bigint, failed bigint, released bigint, stale bigint, waits bigint, wait_us bigint, messages bigint, duplicate_messages bigint, purged bigint, purge_rounds bigint, purge_us bigint, stats_reset timestamp with time zone)
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_stat_counters() IS 'Counters of this database, for the view idem_stat';
+REVOKE ALL ON FUNCTION @extschema@.idem_stat_counters() FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_stat_reset()
+    RETURNS void
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_stat_reset() IS 'Sets the counters of this database to zero';
+REVOKE ALL ON FUNCTION @extschema@.idem_stat_reset() FROM PUBLIC;
+
+CREATE VIEW @extschema@.idem_stat WITH (security_barrier) AS
+    SELECT c.scope, c.claimed, c.taken_over, c.replayed, c.in_progress, c.mismatched, c.unknown,
+           c.completed, c.failed, c.released, c.stale,
+           c.waits, c.wait_us::double precision OPERATOR(pg_catalog./) 1000 AS wait_ms,
+           c.messages, c.duplicate_messages,
+           c.purged, c.purge_rounds, c.purge_us::double precision OPERATOR(pg_catalog./) 1000 AS purge_ms,
+           c.stats_reset
+      FROM @extschema@.idem_stat_counters() c
+     WHERE c.scope IS NULL OR @extschema@.idem_scope_is_open(c.scope);
+COMMENT ON VIEW @extschema@.idem_stat IS 'Counters per scope since the last reset; the row without a scope counts all scopes that have none of their own';
+COMMENT ON COLUMN @extschema@.idem_stat.scope IS 'Namespace of keys; NULL for all that are not counted by themselves';
+COMMENT ON COLUMN @extschema@.idem_stat.claimed IS 'Claims granted';
+COMMENT ON COLUMN @extschema@.idem_stat.taken_over IS 'Of those, taken over after a lease ran out';
+COMMENT ON COLUMN @extschema@.idem_stat.replayed IS 'Stored results given back';
+COMMENT ON COLUMN @extschema@.idem_stat.in_progress IS 'Answers that somebody else is at it';
+COMMENT ON COLUMN @extschema@.idem_stat.mismatched IS 'Keys refused for another request';
+COMMENT ON COLUMN @extschema@.idem_stat.unknown IS 'Answers that a person must decide';
+COMMENT ON COLUMN @extschema@.idem_stat.completed IS 'Results recorded';
+COMMENT ON COLUMN @extschema@.idem_stat.failed IS 'Failures recorded';
+COMMENT ON COLUMN @extschema@.idem_stat.released IS 'Claims given back';
+COMMENT ON COLUMN @extschema@.idem_stat.stale IS 'Changes refused because the claim was lost';
+COMMENT ON COLUMN @extschema@.idem_stat.waits IS 'Claims that waited';
+COMMENT ON COLUMN @extschema@.idem_stat.wait_ms IS 'Milliseconds that they waited';
+COMMENT ON COLUMN @extschema@.idem_stat.messages IS 'Messages recorded by the inbox';
+COMMENT ON COLUMN @extschema@.idem_stat.duplicate_messages IS 'Messages that the inbox had already';
+COMMENT ON COLUMN @extschema@.idem_stat.purged IS 'Keys and messages purged';
+COMMENT ON COLUMN @extschema@.idem_stat.purge_rounds IS 'Rounds of the purge that removed something';
+COMMENT ON COLUMN @extschema@.idem_stat.purge_ms IS 'Milliseconds that they took';
+COMMENT ON COLUMN @extschema@.idem_stat.stats_reset IS 'When counting began';
+
+CREATE FUNCTION @extschema@.idem_in_flight_claims()
+    RETURNS TABLE (scope text, request_id text, state text, attempt integer, claimed_by text,
+                   since timestamp with time zone, until timestamp with time zone, xid xid, pid integer)
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_in_flight_claims() IS 'Requests that are not finished, uncommitted ones included, for the view idem_in_flight';
+REVOKE ALL ON FUNCTION @extschema@.idem_in_flight_claims() FROM PUBLIC;
+
+CREATE VIEW @extschema@.idem_in_flight WITH (security_barrier) AS
+    SELECT c.scope, c.request_id, c.state, c.attempt, c.claimed_by, c.since, c.until, c.pid,
+           (SELECT pg_catalog.array_agg(k.pid ORDER BY k.pid USING OPERATOR(pg_catalog.<))
+              FROM pg_catalog.pg_locks k
+             WHERE k.locktype OPERATOR(pg_catalog.=) 'transactionid'
+               AND k.transactionid OPERATOR(pg_catalog.=) c.xid
+               AND NOT k.granted) AS waiting
+      FROM @extschema@.idem_in_flight_claims() c
+     WHERE @extschema@.idem_scope_is_open(c.scope);
+COMMENT ON VIEW @extschema@.idem_in_flight IS 'Requests that are claimed and not finished, or backing off: who, since when, until when';
+COMMENT ON COLUMN @extschema@.idem_in_flight.scope IS 'Namespace of the key';
+COMMENT ON COLUMN @extschema@.idem_in_flight.request_id IS 'The idempotency key';
+COMMENT ON COLUMN @extschema@.idem_in_flight.state IS 'uncommitted, leased, lapsed, backing off or retryable';
+COMMENT ON COLUMN @extschema@.idem_in_flight.attempt IS 'Number of the attempt';
+COMMENT ON COLUMN @extschema@.idem_in_flight.claimed_by IS 'Role that made the claim';
+COMMENT ON COLUMN @extschema@.idem_in_flight.since IS 'When it was made, to the second';
+COMMENT ON COLUMN @extschema@.idem_in_flight.until IS 'End of the lease or of the backoff';
+COMMENT ON COLUMN @extschema@.idem_in_flight.pid IS 'Backend whose uncommitted transaction holds it';
+COMMENT ON COLUMN @extschema@.idem_in_flight.waiting IS 'Backends that wait for that transaction';

@@ -12,7 +12,10 @@
 #include "compat.h"
 #include "durability.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "settings.h"
+#include "shared.h"
+#include "wakeup.h"
 
 IDEM_MODULE_MAGIC("idempotency", IDEM_VERSION);
 
@@ -23,4 +26,7 @@ _PG_init(void)
 {
 	SettingsDefine();
 	DurabilityInit();
+	WakeupInit();
+	if (process_shared_preload_libraries_in_progress)
+		SharedInit();
 }

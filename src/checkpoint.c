@@ -183,7 +183,7 @@ write_step(Log *log, const LogRow *row, text *step, NullableDatum result)
 		return false;
 	}
 	insert_checkpoint(values, step, result);
-	HolderNoteWrite(row, false);
+	HolderNoteWrite(row);
 	return true;
 }
 

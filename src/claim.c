@@ -44,6 +44,7 @@
 #include "life.h"
 #include "miscadmin.h"
 #include "result.h"
+#include "stat.h"
 #include "state.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
@@ -120,6 +121,7 @@ start_answer(ClaimAnswer *answer, ClaimOutcome outcome, LogStatus status)
 {
 	answer->outcome = outcome;
 	answer->blocked = false;
+	answer->taken_over = false;
 	memset(answer->nulls, true, sizeof(answer->nulls));
 	set_column(answer, CLAIM_COL_OUTCOME,
 			   CStringGetTextDatum(ClaimOutcomeName(outcome)));
@@ -414,6 +416,8 @@ claim_existing(Log *log, const ClaimRequest *request, const LogRow *row,
 						  nulls);
 			DurabilityClaimMade();
 			answer_claimed(answer, request, values);
+			answer->taken_over = !new_life &&
+				LogRowStatus(row) == LOG_PROCESSING;
 			return true;
 		case LOG_BUSY:
 			answer_busy_briefly(answer, BLOCKER_BRIEF, InvalidTransactionId);
@@ -541,6 +545,26 @@ ClaimOnce(Log *log, const ClaimRequest *request, ClaimAnswer *answer)
 }
 
 /*
+ * ClaimCount - counts the answer about a request.
+ */
+void
+ClaimCount(const ClaimRequest *request, const ClaimAnswer *answer)
+{
+	static const StatCounter counters[] = {
+		[CLAIM_CLAIMED] = STAT_CLAIMED,
+		[CLAIM_REPLAY] = STAT_REPLAYED,
+		[CLAIM_IN_PROGRESS] = STAT_IN_PROGRESS,
+		[CLAIM_MISMATCH] = STAT_MISMATCHED,
+		[CLAIM_UNKNOWN] = STAT_UNKNOWN,
+	};
+	int			slot = request->policy.stat_slot;
+
+	StatCount(slot, counters[answer->outcome], 1);
+	if (answer->taken_over)
+		StatCount(slot, STAT_TAKEN_OVER, 1);
+}
+
+/*
  * ClaimWaiting - the same, waiting for a request in flight until it ends or
  * the waiter's time is up.
  */
@@ -548,15 +572,24 @@ void
 ClaimWaiting(Log *log, const ClaimRequest *request, Waiter *waiter,
 			 ClaimAnswer *answer)
 {
+	int64		waited;
+
 	for (;;)
 	{
 		ClaimOnce(log, request, answer);
 		if (!answer->blocked)
-			return;
+			break;
 		LogUnpin(log);
 		if (!WaitFor(waiter, &answer->blocker))
-			return;
+			break;
 	}
+	waited = WaitEnd(waiter);
+	if (waited > 0)
+	{
+		StatCount(request->policy.stat_slot, STAT_WAITS, 1);
+		StatCount(request->policy.stat_slot, STAT_WAIT_US, waited);
+	}
+	ClaimCount(request, answer);
 }
 
 /*
@@ -619,7 +652,7 @@ idem_claim(PG_FUNCTION_ARGS)
 					 PG_ARGISNULL(6) ? NULL : PG_GETARG_BYTEA_PP(6),
 					 ttl, lease);
 	limit = ScopeWait(&request.policy, wait);
-	WaitStart(&waiter, &limit);
+	WaitStart(&waiter, &request.key, &limit);
 	ClaimWaiting(&log, &request, &waiter, &answer);
 
 	result = ClaimResult(fcinfo, &answer);

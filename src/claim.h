@@ -61,6 +61,7 @@ typedef struct ClaimRequest
 typedef struct ClaimAnswer
 {
 	ClaimOutcome outcome;
+	bool		taken_over;		/* claimed after somebody else's lease */
 	bool		blocked;		/* in progress, and worth waiting for */
 	Blocker		blocker;
 	int64		life;			/* claimed: life of the key */
@@ -76,6 +77,8 @@ extern void ClaimOnce(Log *log, const ClaimRequest *request,
 					  ClaimAnswer *answer);
 extern void ClaimWaiting(Log *log, const ClaimRequest *request,
 						 Waiter *waiter, ClaimAnswer *answer);
+extern void ClaimCount(const ClaimRequest *request,
+					   const ClaimAnswer *answer);
 extern void ClaimAnswerExecuted(ClaimAnswer *answer, const LogRow *row);
 extern Datum ClaimResult(FunctionCallInfo fcinfo, ClaimAnswer *answer);
 extern const char *ClaimOutcomeName(ClaimOutcome outcome);

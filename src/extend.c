@@ -71,7 +71,7 @@ ExtendTry(Log *log, const Holder *holder, const Interval *lease, LogRow *row,
 			break;
 		HolderRaiseLost();
 	}
-	HolderNoteWrite(row, false);
+	HolderNoteWrite(row);
 	*locked_until = DatumGetTimestampTz(values[LOG_LOCKED_UNTIL]);
 	return HOLDER_HOLDS;
 }

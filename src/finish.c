@@ -22,6 +22,7 @@
 #include "finish.h"
 #include "history.h"
 #include "miscadmin.h"
+#include "stat.h"
 #include "state.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
@@ -225,7 +226,9 @@ FinishWrite(Log *log, const Holder *holder, const LogRow *row,
 		return false;
 	}
 	HistoryRecord(&holder->policy, row, values, nulls);
-	HolderNoteWrite(row, true);
+	HolderNoteEnd(&holder->key, row);
+	StatCount(holder->policy.stat_slot,
+			  end->failed ? STAT_FAILED : STAT_COMPLETED, 1);
 	return true;
 }
 

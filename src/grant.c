@@ -34,7 +34,8 @@ static const char *const application_functions[] = {
 	"idem_once_many", "idem_once_undo", "idem_checkpoint", "idem_checkpoints",
 	"idem_batch", "idem_call", "idem_call_finish", "idem_machine_diagram",
 	"idem_transition", "idem_update", "idem_insert", "idem_upsert",
-	"idem_clock", "idem_scope_is_open", "idem_review_kind", NULL
+	"idem_clock", "idem_scope_is_open", "idem_review_kind",
+	"idem_stat_counters", "idem_in_flight_claims", NULL
 };
 
 static const char *const application_views[] = {
@@ -45,7 +46,8 @@ static const char *const application_views[] = {
 static const char *const administrator_functions[] = {
 	"idem_configure", "idem_unconfigure", "idem_provider", "idem_machine",
 	"idem_guard_state", "idem_guard_version", "idem_unguard", "idem_purge",
-	"idem_purge_all", "idem_resolve", "idem_grant", "idem_revoke", NULL
+	"idem_purge_all", "idem_resolve", "idem_grant", "idem_revoke",
+	"idem_stat_reset", NULL
 };
 
 static const char *const administrator_views[] = {

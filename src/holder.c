@@ -23,9 +23,11 @@
 #include "errors.h"
 #include "holder.h"
 #include "miscadmin.h"
+#include "stat.h"
 #include "state.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "wakeup.h"
 
 /* Pause while somebody is just trying to insert the row. */
 #define SPECULATION_PAUSE_US 1000
@@ -121,10 +123,15 @@ judge(const Holder *holder, const LogRow *row)
 HolderVerdict
 HolderFind(Log *log, const Holder *holder, LogRow *row)
 {
+	HolderVerdict verdict;
+
 	HolderFindRow(log, &holder->key, row);
 	if (row->sight == LOG_SIGHT_NOTHING)
 		return HOLDER_ABSENT;
-	return judge(holder, row);
+	verdict = judge(holder, row);
+	if (verdict == HOLDER_STALE)
+		StatCount(holder->policy.stat_slot, STAT_STALE, 1);
+	return verdict;
 }
 
 /*
@@ -210,10 +217,22 @@ HolderRaiseLost(void)
  * owes to it; row is the version that was replaced.
  */
 void
-HolderNoteWrite(const LogRow *row, bool ends)
+HolderNoteWrite(const LogRow *row)
 {
 	if (!LogRowIsOwnClaim(row))
 		DurabilityRequireFlush();
-	else if (ends)
+}
+
+/*
+ * HolderNoteEnd - the same for a write that ends a claim; who waits for it is
+ * woken at the commit.
+ */
+void
+HolderNoteEnd(const RequestKey *key, const LogRow *row)
+{
+	HolderNoteWrite(row);
+	if (LogRowIsOwnClaim(row))
 		DurabilityClaimEnded();
+	else
+		WakeupAtCommit(key);
 }

@@ -42,6 +42,7 @@ COMPAT_NORETURN extern void HolderRaise(const Holder *holder,
 COMPAT_NORETURN extern void HolderRaiseEnded(const Holder *holder,
 											 const LogRow *row);
 extern void HolderRaiseLost(void);
-extern void HolderNoteWrite(const LogRow *row, bool ends);
+extern void HolderNoteWrite(const LogRow *row);
+extern void HolderNoteEnd(const RequestKey *key, const LogRow *row);
 
 #endif							/* IDEM_HOLDER_H */

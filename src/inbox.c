@@ -29,6 +29,7 @@
 #include "result.h"
 #include "scope.h"
 #include "settings.h"
+#include "stat.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -129,6 +130,13 @@ record_message(Log *inbox, const RequestKey *key, const Interval *ttl)
 	}
 }
 
+static void
+count_message(const ScopePolicy *policy, bool is_new)
+{
+	StatCount(policy->stat_slot,
+			  is_new ? STAT_MESSAGES : STAT_DUPLICATE_MESSAGES, 1);
+}
+
 /*
  * idem_once(message_id text, scope text, ttl interval) returns boolean
  */
@@ -146,14 +154,15 @@ idem_once(PG_FUNCTION_ARGS)
 	policy = ScopeEnterForClaim(key.scope);
 	ttl = retention(&policy, given);
 	is_new = record_message(&inbox, &key, &ttl);
+	count_message(&policy, is_new);
 	LogClose(&inbox);
 	PG_RETURN_BOOL(is_new);
 }
 
 /* Records all messages of a batch; flags those that are new. */
 static void
-record_batch(const Batch *batch, text *scope, const Interval *ttl,
-			 bool *is_new)
+record_batch(const Batch *batch, text *scope, const ScopePolicy *policy,
+			 const Interval *ttl, bool *is_new)
 {
 	MemoryContext per_message = AllocSetContextCreate(CurrentMemoryContext,
 													  "idempotency message",
@@ -168,6 +177,7 @@ record_batch(const Batch *batch, text *scope, const Interval *ttl,
 		MemoryContext context = MemoryContextSwitchTo(per_message);
 
 		is_new[at] = record_message(&inbox, &key, ttl);
+		count_message(policy, is_new[at]);
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(per_message);
 	}
@@ -197,7 +207,7 @@ idem_once_many(PG_FUNCTION_ARGS)
 	ttl = retention(&policy, given);
 	BatchSort(&batch);
 	is_new = (bool *) palloc(batch.n + 1);
-	record_batch(&batch, scope, &ttl, is_new);
+	record_batch(&batch, scope, &policy, &ttl, is_new);
 
 	for (int i = 0; i < batch.n; i++)
 	{

@@ -128,6 +128,7 @@ idem_claim_many(PG_FUNCTION_ARGS)
 			request.fingerprint = FingerprintOf(request.body, NULL);
 
 		ClaimOnce(&log, &request, &answer);
+		ClaimCount(&request, &answer);
 		put_claim((ReturnSetInfo *) fcinfo->resultinfo, i + 1,
 				  request.key.request_id, &answer);
 		LogUnpin(&log);

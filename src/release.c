@@ -19,6 +19,7 @@
 #include "life.h"
 #include "miscadmin.h"
 #include "release.h"
+#include "stat.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -114,7 +115,8 @@ ReleaseClaim(Log *log, const Holder *holder)
 			break;
 		HolderRaiseLost();
 	}
-	HolderNoteWrite(&row, true);
+	HolderNoteEnd(&holder->key, &row);
+	StatCount(holder->policy.stat_slot, STAT_RELEASED, 1);
 }
 
 /*

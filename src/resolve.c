@@ -156,7 +156,10 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 		HolderRaiseLost();
 	}
 	HistoryRecord(&holder->policy, &row, values, nulls);
-	HolderNoteWrite(&row, LogRowStatus(&row) == LOG_PROCESSING);
+	if (LogRowStatus(&row) == LOG_PROCESSING)
+		HolderNoteEnd(&holder->key, &row);
+	else
+		HolderNoteWrite(&row);
 	return true;
 }
 

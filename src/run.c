@@ -310,7 +310,7 @@ idem_run(PG_FUNCTION_ARGS)
 					 PG_ARGISNULL(7) ? NULL : PG_GETARG_BYTEA_PP(7),
 					 ttl, NULL);
 	limit = ScopeWait(&request.policy, wait);
-	WaitStart(&waiter, &limit);
+	WaitStart(&waiter, &request.key, &limit);
 	ClaimWaiting(&log, &request, &waiter, &answer);
 
 	if (answer.outcome == CLAIM_CLAIMED)

@@ -27,6 +27,7 @@
 #include "miscadmin.h"
 #include "scope.h"
 #include "settings.h"
+#include "stat.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -190,6 +191,7 @@ build_policy(Oid table, const char *scope, int scope_len)
 		read_owner(tuple, RelationGetDescr(rel), &policy);
 	}
 	table_close(rel, AccessShareLock);
+	policy.stat_slot = StatFindSlot(scope, scope_len);
 	return policy;
 }
 

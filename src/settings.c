@@ -30,6 +30,8 @@ int			idem_purge_batch_size = 1000;
 int			idem_purge_delay_ms = 10;
 char	   *idem_databases = NULL;
 bool		idem_track = true;
+int			idem_track_scopes = 500;
+int			idem_log_wait_ms = -1;
 
 static char *test_clock_string = NULL;
 
@@ -181,6 +183,26 @@ define_purge_settings(void)
 							   PGC_SIGHUP, GUC_LIST_INPUT, NULL, NULL, NULL);
 }
 
+static void
+define_watch_settings(void)
+{
+	DefineCustomBoolVariable("idempotency.track",
+							 "Counts outcomes per scope.",
+							 "Needs the library in shared_preload_libraries.",
+							 &idem_track, true,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("idempotency.track_scopes",
+							"Number of scopes that have counters of their own.",
+							"All others of a database are counted together.",
+							&idem_track_scopes, 500, 1, 100000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("idempotency.log_wait_min_duration",
+							"Logs claims that waited for at least this time.",
+							"-1 logs none.",
+							&idem_log_wait_ms, -1, -1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+}
+
 /*
  * SettingsDefine - defines all parameters and reserves their prefix; called
  * once, when the library is loaded.
@@ -191,11 +213,7 @@ SettingsDefine(void)
 	define_claim_settings();
 	define_purge_settings();
 
-	DefineCustomBoolVariable("idempotency.track",
-							 "Counts outcomes per scope.",
-							 "Needs the library in shared_preload_libraries.",
-							 &idem_track, true,
-							 PGC_SUSET, 0, NULL, NULL, NULL);
+	define_watch_settings();
 	DefineCustomStringVariable("idempotency.test_clock",
 							   "A fixed time that replaces the clock, for tests of expiry.",
 							   "Tokens always follow the real clock.",

@@ -38,6 +38,8 @@ extern PGDLLIMPORT int idem_purge_batch_size;
 extern PGDLLIMPORT int idem_purge_delay_ms;
 extern PGDLLIMPORT char *idem_databases;
 extern PGDLLIMPORT bool idem_track;
+extern PGDLLIMPORT int idem_track_scopes;
+extern PGDLLIMPORT int idem_log_wait_ms;
 
 extern void SettingsDefine(void);
 extern bool SettingsTestClock(TimestampTz *now);

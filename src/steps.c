@@ -168,7 +168,7 @@ claim_batch(Steps *steps)
 	LogOpen(&log);
 	ClaimInitRequest(&request, steps->key, steps->body, NULL, NULL, NULL);
 	limit = ScopeWait(&request.policy, NULL);
-	WaitStart(&waiter, &limit);
+	WaitStart(&waiter, &request.key, &limit);
 	ClaimWaiting(&log, &request, &waiter, &answer);
 	if (answer.outcome == CLAIM_CLAIMED)
 	{

@@ -29,6 +29,7 @@
 #include "clock.h"
 #include "compat.h"
 #include "miscadmin.h"
+#include "settings.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -38,17 +39,24 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "wait.h"
+#include "wakeup.h"
 
 /* Pauses between two looks at a lease grow from the first to the second. */
 #define FIRST_PAUSE_MS	1
 #define LONGEST_PAUSE_MS	20
 
+/* Longest sleep where the end of a claim wakes us. */
+#define LONGEST_SLEEP_MS	200
+
 /*
- * WaitStart - begins a wait of at most the given length.
+ * WaitStart - begins a wait for a key of at most the given length.
  */
 void
-WaitStart(Waiter *waiter, const Interval *limit)
+WaitStart(Waiter *waiter, const RequestKey *key, const Interval *limit)
 {
+	waiter->key = key;
+	waiter->started = 0;
+	waiter->prepared = false;
 	waiter->pause_ms = FIRST_PAUSE_MS;
 	waiter->deadline = 0;
 	if (limit->time != 0 || limit->day != 0 || limit->month != 0)
@@ -70,16 +78,22 @@ milliseconds_left(const Waiter *waiter)
 	return (int) Min((left + 999) / 1000, INT_MAX / 2);
 }
 
-/* Sleeps until woken or for the given time. */
-static void
-pause_for(int milliseconds)
+static uint32
+claim_wait_event(void)
 {
 	static uint32 wait_event = 0;
 
 	if (wait_event == 0)
 		wait_event = compat_wait_event("IdempotencyClaim");
+	return wait_event;
+}
+
+/* Sleeps for the given time, or until the latch is set. */
+static void
+pause_for(int milliseconds)
+{
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 milliseconds, wait_event);
+					 milliseconds, claim_wait_event());
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 }
@@ -164,17 +178,41 @@ await_transaction(const Waiter *waiter, TransactionId xid)
 	}
 }
 
-/* Pauses before the next look at a lease, not longer than it runs. */
-static void
-await_lease(Waiter *waiter, TimestampTz until)
+/* How long to sleep before the next look at a lease. */
+static int
+lease_pause(const Waiter *waiter, TimestampTz until, int longest)
 {
 	int64		lease_left = (until - ClockNow() + 999) / 1000;
-	int			pause = Min(waiter->pause_ms, milliseconds_left(waiter));
+	int			pause = Min(longest, milliseconds_left(waiter));
 
 	if (lease_left > 0)
 		pause = (int) Min(pause, lease_left);
-	pause_for(Max(pause, 1));
-	waiter->pause_ms = Min(waiter->pause_ms * 2, LONGEST_PAUSE_MS);
+	return Max(pause, 1);
+}
+
+/*
+ * Waits for a lease to end, by the clock or by its holder.
+ *
+ * Where there is shared memory, the holder's commit wakes us.  The first call
+ * only says that we want to be woken, since the claim may have ended after the
+ * row was looked at; without shared memory we look again and again, at growing
+ * intervals.
+ */
+static void
+await_lease(Waiter *waiter, TimestampTz until)
+{
+	if (!waiter->prepared)
+	{
+		waiter->prepared = true;
+		WakeupPrepare(waiter->key);
+	}
+	else if (!WakeupSleep(waiter->key,
+						  lease_pause(waiter, until, LONGEST_SLEEP_MS),
+						  claim_wait_event()))
+	{
+		pause_for(lease_pause(waiter, until, waiter->pause_ms));
+		waiter->pause_ms = Min(waiter->pause_ms * 2, LONGEST_PAUSE_MS);
+	}
 }
 
 /*
@@ -190,6 +228,8 @@ WaitFor(Waiter *waiter, const Blocker *blocker)
 		milliseconds_left(waiter) == 0)
 		return false;
 
+	if (waiter->started == 0)
+		waiter->started = GetCurrentTimestamp();
 	switch (blocker->kind)
 	{
 		case BLOCKER_XACT:
@@ -203,4 +243,33 @@ WaitFor(Waiter *waiter, const Blocker *blocker)
 			break;
 	}
 	return true;
+}
+
+/* Tells the log of a wait that was long, if that is wanted. */
+static void
+log_long_wait(int64 microseconds)
+{
+	if (idem_log_wait_ms >= 0 &&
+		microseconds >= idem_log_wait_ms * INT64CONST(1000))
+		ereport(LOG,
+				(errmsg("idempotency claim waited for %lld ms",
+						(long long) (microseconds / 1000)),
+				 errhidestmt(false)));
+}
+
+/*
+ * WaitEnd - ends a wait; microseconds that it took, 0 where there was none.
+ */
+int64
+WaitEnd(Waiter *waiter)
+{
+	int64		microseconds;
+
+	if (waiter->prepared)
+		WakeupCancel();
+	if (likely(waiter->started == 0))
+		return 0;
+	microseconds = Max(GetCurrentTimestamp() - waiter->started, 1);
+	log_long_wait(microseconds);
+	return microseconds;
 }

@@ -9,6 +9,7 @@
 #define IDEM_WAIT_H
 
 #include "datatype/timestamp.h"
+#include "request.h"
 
 /* What stands in the way of a claim. */
 typedef enum BlockerKind
@@ -28,11 +29,16 @@ typedef struct Blocker
 /* A wait from its start to its deadline, by the real clock. */
 typedef struct Waiter
 {
+	const RequestKey *key;
 	TimestampTz deadline;		/* 0 where nothing is ever waited for */
+	TimestampTz started;		/* of the first wait; 0 before it */
 	int			pause_ms;		/* next pause between two looks */
+	bool		prepared;		/* to be woken when the claim ends */
 } Waiter;
 
-extern void WaitStart(Waiter *waiter, const Interval *limit);
+extern void WaitStart(Waiter *waiter, const RequestKey *key,
+					  const Interval *limit);
 extern bool WaitFor(Waiter *waiter, const Blocker *blocker);
+extern int64 WaitEnd(Waiter *waiter);
 
 #endif							/* IDEM_WAIT_H */
