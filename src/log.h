@@ -82,7 +82,8 @@ typedef enum LogWrite
 
 /*
  * A row version as a probe found it.  The values point into the buffer that
- * the log's slot pins: they last until the next probe or LogUnpin.
+ * the log's slot pins: they last until the next probe or LogUnpin.  There are
+ * none before LOG_SIGHT_CHANGING.
  */
 typedef struct LogRow
 {
