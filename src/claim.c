@@ -432,7 +432,8 @@ decide(Log *log, const ClaimRequest *request, const LogRow *row,
 	TimestampTz now = ClockNow();
 	RequestState state;
 
-	if (row->sight == LOG_SIGHT_OWN && LogRowStatus(row) == LOG_PROCESSING)
+	if (row->sight == LOG_SIGHT_OWN &&
+		LogRowStatus(row) == LOG_PROCESSING && !LogRowIsReleased(row))
 	{
 		answer_own_claim(answer, row);
 		return true;

@@ -565,6 +565,15 @@ LogRowIsOwnClaim(const LogRow *row)
 }
 
 /*
+ * LogRowIsReleased - was the claim given back, so that nobody holds it?
+ */
+bool
+LogRowIsReleased(const LogRow *row)
+{
+	return !FullTransactionIdIsValid(DatumGetFullTransactionId(row->values[LOG_CLAIMED_XACT]));
+}
+
+/*
  * LogRowTime - a time of the row, or the given one where it has none.
  */
 TimestampTz

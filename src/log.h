@@ -132,6 +132,7 @@ extern LogWrite LogDelete(Log *log, const LogRow *row);
 extern LogStatus LogRowStatus(const LogRow *row);
 extern const char *LogStatusName(LogStatus status);
 extern bool LogRowIsOwnClaim(const LogRow *row);
+extern bool LogRowIsReleased(const LogRow *row);
 extern TimestampTz LogRowTime(const LogRow *row, LogColumn column,
 							  TimestampTz missing);
 extern int64 LogRowInt64(const LogRow *row, LogColumn column);
