@@ -67,7 +67,7 @@ COMMENT ON COLUMN @extschema@.transaction_log.token IS 'Fencing token of the pre
 COMMENT ON COLUMN @extschema@.transaction_log.life IS 'First token of this life of the key: checkpoints and calls belong to it';
 COMMENT ON COLUMN @extschema@.transaction_log.created_at IS 'When this life of the key began';
 COMMENT ON COLUMN @extschema@.transaction_log.due_at IS 'Not before this time does the purge look at the row; infinity while a person must decide';
-COMMENT ON COLUMN @extschema@.transaction_log.claimed_xact IS 'Transaction that made the present claim';
+COMMENT ON COLUMN @extschema@.transaction_log.claimed_xact IS 'Transaction that made the present claim; 0 where it was given back';
 COMMENT ON COLUMN @extschema@.transaction_log.attempt IS 'Number of the present or last attempt, from 1';
 COMMENT ON COLUMN @extschema@.transaction_log.granted IS 'Attempts allowed by a person beyond max_attempts: the highest such attempt, or 0';
 COMMENT ON COLUMN @extschema@.transaction_log.steps IS 'Number of checkpoints of this life';

@@ -7,7 +7,7 @@
  *
  *	 nothing						insert it; a lost race means another turn
  *	 being inserted by another		in_progress
- *	 being changed by another		replay or mismatch where the committed
+ *	 being changed by another		mismatch, or replay where the committed
  *									version is finished, else in_progress
  *	 our own, not ended				in_progress, with its token
  *	 committed, or our own ended	by its state (state.c): claim it, replay,
@@ -20,8 +20,8 @@
  * - A takeover and an end of the lapsed claim: whoever locks the row first;
  *	 the end then finds another token, or the takeover another version.
  * - An uncommitted version never decides a replay or a mismatch, since it may
- *	 still be undone.  A committed finished one does, even while somebody
- *	 changes it: nobody takes a finished request back.
+ *	 still be undone.  A committed one does, even while somebody changes it:
+ *	 nobody takes a finished request back, or makes another one of it.
  *
  * A turn never waits.  Waiting goes on between turns (ClaimWaiting), and
  * afterwards everything is looked at again, by the time it is then.
@@ -436,7 +436,8 @@ decide(Log *log, const ClaimRequest *request, const LogRow *row,
 	TimestampTz now = ClockNow();
 	RequestState state;
 
-	if (row->sight == LOG_SIGHT_OWN && LogRowStatus(row) == LOG_PROCESSING)
+	if (row->sight == LOG_SIGHT_OWN &&
+		LogRowStatus(row) == LOG_PROCESSING && !LogRowIsReleased(row))
 	{
 		answer_own_claim(answer, row);
 		return true;
@@ -475,8 +476,10 @@ decide(Log *log, const ClaimRequest *request, const LogRow *row,
 
 /*
  * Decides by a committed version that another transaction is changing.  A
- * finished one still stands; of the rest nothing is certain but that somebody
- * is at it.
+ * finished one still stands, and so does the fingerprint of any: as long as a
+ * key lives it stays the same.  A lease runs as it is committed, but it is that
+ * transaction that a waiter has to wait for.  Of the rest nothing is certain
+ * but that somebody is at it.
  */
 static bool
 decide_while_changing(Log *log, const ClaimRequest *request,
@@ -485,8 +488,15 @@ decide_while_changing(Log *log, const ClaimRequest *request,
 	TimestampTz now = ClockNow();
 	RequestState state = StateJudge(row, &request->policy, now);
 
-	if (state == STATE_FINISHED)
-		return decide(log, request, row, answer);
+	if (state == STATE_FINISHED || state == STATE_LEASED ||
+		(state != STATE_ABSENT && is_mismatch(request, row)))
+	{
+		if (!decide(log, request, row, answer))
+			return false;
+		if (answer->blocked)
+			set_blocker(answer, BLOCKER_XACT, row->other, 0);
+		return true;
+	}
 
 	if (state == STATE_ABSENT && row->deleting)
 		answer_busy_briefly(answer, BLOCKER_XACT, row->other);

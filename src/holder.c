@@ -7,7 +7,8 @@
  * the present version of the row must have been written by this very
  * transaction: it claimed the request, or proved itself with the token
  * before.  That is read off the row, never off the session, so it is right
- * under savepoints and behind a pooler.
+ * under savepoints and behind a pooler.  A claim that was given back is held by
+ * nobody, whoever wrote the row.
  *
  * An uncommitted change of the row by somebody else is waited for, since only
  * its end tells whether the claim was taken over.  Whoever comes too late is
@@ -107,9 +108,10 @@ judge(const Holder *holder, const LogRow *row)
 
 	if (!own && StateJudge(row, &holder->policy, ClockNow()) == STATE_ABSENT)
 		return HOLDER_EXPIRED;
-	if (holder->has_token && LogRowInt64(row, LOG_TOKEN) != holder->token)
+	if (holder->has_token && (LogRowInt64(row, LOG_TOKEN) != holder->token ||
+							  LogRowIsReleased(row)))
 		return HOLDER_STALE;
-	if (!holder->has_token && !own)
+	if (!holder->has_token && (!own || LogRowIsReleased(row)))
 		return HOLDER_NO_TOKEN;
 
 	open = LogRowStatus(row) == LOG_PROCESSING ||

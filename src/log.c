@@ -162,8 +162,10 @@ fill_row(Log *log, LogRow *row)
 /*
  * Probes one index with a dirty snapshot.
  *
- * A speculative version is passed over, since a real one behind it wins, and
- * remembered.  On a standby the snapshot is an ordinary one: dirty scans there
+ * A version that is not committed is passed over and remembered, since a real
+ * one may stand behind a speculative one, and the committed version of a row
+ * behind the new one that an update made of it: versions come in the order of
+ * their addresses.  On a standby the snapshot is an ordinary one: dirty scans there
  * are not protected against a slot that is used again, and nothing can be
  * claimed anyway.
  */
@@ -173,7 +175,8 @@ probe_index(Log *log, Relation index, const RequestKey *key, LogRow *row)
 	SnapshotData dirty;
 	ScanKeyData keys[2];
 	IndexScanDesc scan;
-	TransactionId speculative = InvalidTransactionId;
+	LogSight	passed = LOG_SIGHT_NOTHING;
+	TransactionId passed_xid = InvalidTransactionId;
 
 	memset(&dirty, 0, sizeof(dirty));
 	InitDirtySnapshot(dirty);
@@ -186,19 +189,21 @@ probe_index(Log *log, Relation index, const RequestKey *key, LogRow *row)
 	index_rescan(scan, keys, 2, NULL, 0);
 	while (index_getnext_slot(scan, ForwardScanDirection, log->found))
 	{
-		if (dirty.speculativeToken != 0)
+		if (TransactionIdIsValid(dirty.xmin))
 		{
-			speculative = dirty.xmin;
+			bool		speculative = dirty.speculativeToken != 0;
+
 			dirty.speculativeToken = 0;
+			if (passed != LOG_SIGHT_INSERTING)
+			{
+				passed = speculative ? LOG_SIGHT_SPECULATIVE :
+					LOG_SIGHT_INSERTING;
+				passed_xid = dirty.xmin;
+			}
 			continue;
 		}
 		fill_row(log, row);
-		if (TransactionIdIsValid(dirty.xmin))
-		{
-			row->sight = LOG_SIGHT_INSERTING;
-			row->other = dirty.xmin;
-		}
-		else if (TransactionIdIsValid(dirty.xmax))
+		if (TransactionIdIsValid(dirty.xmax))
 		{
 			row->sight = LOG_SIGHT_CHANGING;
 			row->other = dirty.xmax;
@@ -211,10 +216,10 @@ probe_index(Log *log, Relation index, const RequestKey *key, LogRow *row)
 	}
 	index_endscan(scan);
 
-	if (row->sight == LOG_SIGHT_NOTHING && TransactionIdIsValid(speculative))
+	if (row->sight == LOG_SIGHT_NOTHING)
 	{
-		row->sight = LOG_SIGHT_SPECULATIVE;
-		row->other = speculative;
+		row->sight = passed;
+		row->other = passed_xid;
 	}
 }
 
@@ -557,6 +562,15 @@ LogRowIsOwnClaim(const LogRow *row)
 		return false;
 	claimed = DatumGetFullTransactionId(row->values[LOG_CLAIMED_XACT]);
 	return FullTransactionIdEquals(claimed, GetTopFullTransactionIdIfAny());
+}
+
+/*
+ * LogRowIsReleased - was the claim given back, so that nobody holds it?
+ */
+bool
+LogRowIsReleased(const LogRow *row)
+{
+	return !FullTransactionIdIsValid(DatumGetFullTransactionId(row->values[LOG_CLAIMED_XACT]));
 }
 
 /*

@@ -82,7 +82,8 @@ typedef enum LogWrite
 
 /*
  * A row version as a probe found it.  The values point into the buffer that
- * the log's slot pins: they last until the next probe or LogUnpin.
+ * the log's slot pins: they last until the next probe or LogUnpin.  There are
+ * none before LOG_SIGHT_CHANGING.
  */
 typedef struct LogRow
 {
@@ -131,6 +132,7 @@ extern LogWrite LogDelete(Log *log, const LogRow *row);
 extern LogStatus LogRowStatus(const LogRow *row);
 extern const char *LogStatusName(LogStatus status);
 extern bool LogRowIsOwnClaim(const LogRow *row);
+extern bool LogRowIsReleased(const LogRow *row);
 extern TimestampTz LogRowTime(const LogRow *row, LogColumn column,
 							  TimestampTz missing);
 extern int64 LogRowInt64(const LogRow *row, LogColumn column);

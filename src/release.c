@@ -22,6 +22,7 @@
 #include "stat.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/xid8.h"
 
 PG_FUNCTION_INFO_V1(idem_release);
 
@@ -43,6 +44,8 @@ fill_prior(const LogRow *row, Datum *values, bool *nulls)
 	values[until] = row->values[LOG_PRIOR_UNTIL];
 	nulls[until] = row->nulls[LOG_PRIOR_UNTIL];
 
+	values[LOG_CLAIMED_XACT] =
+		FullTransactionIdGetDatum(InvalidFullTransactionId);
 	values[LOG_STATUS] = row->values[LOG_PRIOR_STATUS];
 	values[LOG_ATTEMPT] = Int32GetDatum(LogRowInt32(row, LOG_ATTEMPT) - 1);
 	values[LOG_TOKEN] = Int64GetDatum(LogRowInt64(row, LOG_TOKEN) + 1);

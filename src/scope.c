@@ -198,9 +198,10 @@ build_policy(Oid table, const char *scope, int scope_len)
 /*
  * ScopeResolve - the policy of a scope, from the cache where it is known.
  *
- * A definition that another session commits is seen at the latest with the
- * next lock that this backend takes on a table it had not locked yet in its
- * transaction, as with every change of a definition in PostgreSQL.
+ * A definition that another session commits is in force from the next call on,
+ * also in a transaction that is open.  So the messages about changes are asked
+ * for here: the server itself looks for them with the first lock on a table
+ * only, and a transaction that already uses the log takes no such lock.
  */
 ScopePolicy
 ScopeResolve(const text *scope)
@@ -211,6 +212,7 @@ ScopeResolve(const text *scope)
 	Oid			table;
 	bool		found;
 
+	AcceptInvalidationMessages();
 	if (likely(cache != NULL))
 	{
 		entry = scopecache_lookup(cache, key);
