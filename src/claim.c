@@ -317,6 +317,23 @@ fill_new_life(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 	values[LOG_REQUEST_ID] = PointerGetDatum(request->key.request_id);
 }
 
+/* What the next attempt replaces and a release has to go back to. */
+static void
+keep_prior(const LogRow *row, LogColumn until, Datum *values, bool *nulls)
+{
+	LogForgetPrior(nulls);
+	values[LOG_PRIOR_STATUS] = row->values[LOG_STATUS];
+	nulls[LOG_PRIOR_STATUS] = false;
+	values[LOG_PRIOR_UNTIL] = row->values[until];
+	nulls[LOG_PRIOR_UNTIL] = row->nulls[until];
+	values[LOG_PRIOR_TTL] = row->values[LOG_TTL];
+	nulls[LOG_PRIOR_TTL] = false;
+	values[LOG_PRIOR_LEASE] = row->values[LOG_LEASE];
+	nulls[LOG_PRIOR_LEASE] = false;
+	values[LOG_PRIOR_UNNAMED] = BoolGetDatum(row->nulls[LOG_FINGERPRINT]);
+	nulls[LOG_PRIOR_UNNAMED] = false;
+}
+
 /*
  * The next attempt of a life.  What the last one left (its error, where its
  * lease or backoff ended) stays for a release to go back to.
@@ -332,10 +349,7 @@ fill_next_attempt(const ClaimRequest *request, const LogRow *row,
 	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
 	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
 
-	values[LOG_PRIOR_STATUS] = row->values[LOG_STATUS];
-	nulls[LOG_PRIOR_STATUS] = false;
-	values[LOG_PRIOR_UNTIL] = row->values[until];
-	nulls[LOG_PRIOR_UNTIL] = row->nulls[until];
+	keep_prior(row, until, values, nulls);
 	values[LOG_ATTEMPT] = Int32GetDatum(Min(attempt, PG_INT32_MAX - 1) + 1);
 	nulls[LOG_RETRY_AT] = true;
 
