@@ -337,6 +337,9 @@ keep_prior(const LogRow *row, LogColumn until, Datum *values, bool *nulls)
 /*
  * The next attempt of a life.  What the last one left (its error, where its
  * lease or backoff ended) stays for a release to go back to.
+ *
+ * due_at stays, so that the update can be HOT, but where the scope has come to
+ * ask a person since: it must be seen when this lease is over.
  */
 static void
 fill_next_attempt(const ClaimRequest *request, const LogRow *row,
@@ -356,6 +359,10 @@ fill_next_attempt(const ClaimRequest *request, const LogRow *row,
 	fill_claim(request, now, LogRowInt64(row, LOG_TOKEN), values, nulls);
 	if (nulls[LOG_FINGERPRINT])
 		fill_request(request, values, nulls);
+	if (ScopeMayNeedPerson(&request->policy) &&
+		LogRowTime(row, LOG_DUE_AT, 0) >
+		DatumGetTimestampTz(values[LOG_LOCKED_UNTIL]))
+		values[LOG_DUE_AT] = values[LOG_LOCKED_UNTIL];
 }
 
 /* ---- deciding ---------------------------------------------------------- */
