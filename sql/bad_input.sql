@@ -31,8 +31,9 @@ INSERT INTO probe.calls (call) VALUES
     ('idem_grant(NULL)'), ('idem_revoke(NULL)'),
     ('idem_backoff(0)'), ('idem_backoff(-1)'), ('idem_backoff(1, ''0'')'), ('idem_backoff(1, ''-1s'')'),
     ('idem_backoff(1, ''1s'', ''0'')'), ('idem_backoff(1, ''1s'', ''1s'', ''some'')');
-SELECT c.call, (probe.raises('SELECT ' || c.call))
-  FROM probe.calls c ORDER BY c.n;
+SELECT c.call, r.lines[1] AS error, r.lines[2] ~ '^  hint: .+\.$' AS has_hint
+  FROM probe.calls c CROSS JOIN LATERAL (SELECT array_agg(l) FROM probe.raises('SELECT ' || c.call) l) r (lines)
+ ORDER BY c.n;
 SELECT count(*) AS nothing_written FROM transaction_log WHERE request_id IN ('', 'bad') OR length(request_id) > 255;
 
 -- the same for a transaction that already claimed
