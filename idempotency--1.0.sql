@@ -40,6 +40,9 @@ CREATE TABLE @extschema@.transaction_log (
     fingerprint bytea,
     prior_status text,
     prior_until timestamp with time zone,
+    prior_ttl interval,
+    prior_lease interval,
+    prior_unnamed boolean,
     status text NOT NULL,
     locked_until timestamp with time zone,
     retry_at timestamp with time zone,
@@ -82,6 +85,9 @@ COMMENT ON COLUMN @extschema@.transaction_log.lease IS 'How long the claim is re
 COMMENT ON COLUMN @extschema@.transaction_log.fingerprint IS 'Hash of the request that the key was first used with';
 COMMENT ON COLUMN @extschema@.transaction_log.prior_status IS 'Status before the present claim took over, for a release';
 COMMENT ON COLUMN @extschema@.transaction_log.prior_until IS 'Lease or retry time before the present claim took over, for a release';
+COMMENT ON COLUMN @extschema@.transaction_log.prior_ttl IS 'The ttl before the present claim took over, for a release';
+COMMENT ON COLUMN @extschema@.transaction_log.prior_lease IS 'The length of the lease before the present claim took over, for a release';
+COMMENT ON COLUMN @extschema@.transaction_log.prior_unnamed IS 'Whether there was no fingerprint before the present claim took over, for a release';
 COMMENT ON COLUMN @extschema@.transaction_log.status IS 'processing, completed, failed or unknown';
 COMMENT ON COLUMN @extschema@.transaction_log.locked_until IS 'End of the lease';
 COMMENT ON COLUMN @extschema@.transaction_log.retry_at IS 'When a failed request may run again; NULL where the failure is final';

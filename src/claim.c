@@ -330,9 +330,29 @@ fill_new_life(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 	values[LOG_REQUEST_ID] = PointerGetDatum(request->key.request_id);
 }
 
+/* What the next attempt replaces and a release has to go back to. */
+static void
+keep_prior(const LogRow *row, LogColumn until, Datum *values, bool *nulls)
+{
+	LogForgetPrior(nulls);
+	values[LOG_PRIOR_STATUS] = row->values[LOG_STATUS];
+	nulls[LOG_PRIOR_STATUS] = false;
+	values[LOG_PRIOR_UNTIL] = row->values[until];
+	nulls[LOG_PRIOR_UNTIL] = row->nulls[until];
+	values[LOG_PRIOR_TTL] = row->values[LOG_TTL];
+	nulls[LOG_PRIOR_TTL] = false;
+	values[LOG_PRIOR_LEASE] = row->values[LOG_LEASE];
+	nulls[LOG_PRIOR_LEASE] = false;
+	values[LOG_PRIOR_UNNAMED] = BoolGetDatum(row->nulls[LOG_FINGERPRINT]);
+	nulls[LOG_PRIOR_UNNAMED] = false;
+}
+
 /*
  * The next attempt of a life.  What the last one left (its error, where its
  * lease or backoff ended) stays for a release to go back to.
+ *
+ * due_at stays, so that the update can be HOT, but where the scope has come to
+ * ask a person since: it must be seen when this lease is over.
  */
 static void
 fill_next_attempt(const ClaimRequest *request, const LogRow *row,
@@ -345,16 +365,17 @@ fill_next_attempt(const ClaimRequest *request, const LogRow *row,
 	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
 	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
 
-	values[LOG_PRIOR_STATUS] = row->values[LOG_STATUS];
-	nulls[LOG_PRIOR_STATUS] = false;
-	values[LOG_PRIOR_UNTIL] = row->values[until];
-	nulls[LOG_PRIOR_UNTIL] = row->nulls[until];
+	keep_prior(row, until, values, nulls);
 	values[LOG_ATTEMPT] = Int32GetDatum(Min(attempt, PG_INT32_MAX - 1) + 1);
 	nulls[LOG_RETRY_AT] = true;
 
 	fill_claim(request, now, LogRowInt64(row, LOG_TOKEN), values, nulls);
 	if (nulls[LOG_FINGERPRINT])
 		fill_request(request, values, nulls);
+	if (ScopeMayNeedPerson(&request->policy) &&
+		LogRowTime(row, LOG_DUE_AT, 0) >
+		DatumGetTimestampTz(values[LOG_LOCKED_UNTIL]))
+		values[LOG_DUE_AT] = values[LOG_LOCKED_UNTIL];
 }
 
 /* ---- deciding ---------------------------------------------------------- */

@@ -105,7 +105,10 @@ append_next(StringInfo form, JsonbIterator **it, const Exclusion *exclusion,
 		append_container(form, it, token, exclusion, path);
 }
 
-/* An object's members, from behind its beginning to its end. */
+/*
+ * An object's members, from behind its beginning to its end.  The path has a
+ * dot before every key, the first one included: an empty key is a key, too.
+ */
 static void
 append_members(StringInfo form, JsonbIterator **it,
 			   const Exclusion *exclusion, StringInfo path)
@@ -120,15 +123,14 @@ append_members(StringInfo form, JsonbIterator **it,
 		append_bytes(form, 'k', key.val.string.val, key.val.string.len);
 		if (path != NULL)
 		{
-			if (path->len > 0)
-				appendStringInfoChar(path, '.');
+			appendStringInfoChar(path, '.');
 			appendBinaryStringInfo(path, key.val.string.val,
 								   key.val.string.len);
 		}
 		append_next(form, it, exclusion, path);
 		if (path != NULL)
 		{
-			if (is_excluded(exclusion, path->data, path->len))
+			if (is_excluded(exclusion, path->data + 1, path->len - 1))
 				form->len = form_len;
 			path->len = outer_len;
 			path->data[outer_len] = '\0';

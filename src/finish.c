@@ -186,8 +186,7 @@ FinishFillEnd(const LogRow *row, const ScopePolicy *policy,
 	}
 	values[LOG_STATUS] = CStringGetTextDatum(LogStatusName(status));
 	nulls[LOG_LOCKED_UNTIL] = true;
-	nulls[LOG_PRIOR_STATUS] = true;
-	nulls[LOG_PRIOR_UNTIL] = true;
+	LogForgetPrior(nulls);
 	nulls[LOG_REASON] = true;
 	nulls[LOG_EXPIRES_AT] = false;
 	if (end->failed && !end->final && !StateAttemptsUsedUp(row, policy))

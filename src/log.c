@@ -548,6 +548,16 @@ LogRowStatus(const LogRow *row)
 }
 
 /*
+ * LogForgetPrior - removes from a new version what a release would go back to.
+ */
+void
+LogForgetPrior(bool *nulls)
+{
+	for (int i = LOG_PRIOR_STATUS; i <= LOG_PRIOR_UNNAMED; i++)
+		nulls[i] = true;
+}
+
+/*
  * LogRowIsOwnClaim - was the present claim made by this very transaction?
  *
  * The number of the claim's transaction alone does not say so: it may stem

@@ -37,6 +37,9 @@ typedef enum LogColumn
 	LOG_FINGERPRINT,
 	LOG_PRIOR_STATUS,
 	LOG_PRIOR_UNTIL,
+	LOG_PRIOR_TTL,
+	LOG_PRIOR_LEASE,
+	LOG_PRIOR_UNNAMED,
 	LOG_STATUS,
 	LOG_LOCKED_UNTIL,
 	LOG_RETRY_AT,
@@ -129,6 +132,7 @@ extern LogWrite LogUpdate(Log *log, const LogRow *row, const Datum *values,
 						  const bool *nulls);
 extern LogWrite LogDelete(Log *log, const LogRow *row);
 
+extern void LogForgetPrior(bool *nulls);
 extern LogStatus LogRowStatus(const LogRow *row);
 extern const char *LogStatusName(LogStatus status);
 extern bool LogRowIsOwnClaim(const LogRow *row);

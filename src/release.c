@@ -47,14 +47,20 @@ fill_prior(const LogRow *row, Datum *values, bool *nulls)
 	values[LOG_CLAIMED_XACT] =
 		FullTransactionIdGetDatum(InvalidFullTransactionId);
 	values[LOG_STATUS] = row->values[LOG_PRIOR_STATUS];
+	values[LOG_TTL] = row->values[LOG_PRIOR_TTL];
+	values[LOG_LEASE] = row->values[LOG_PRIOR_LEASE];
+	if (DatumGetBool(row->values[LOG_PRIOR_UNNAMED]))
+	{
+		nulls[LOG_FINGERPRINT] = true;
+		nulls[LOG_REQUEST_BODY] = true;
+	}
 	values[LOG_ATTEMPT] = Int32GetDatum(LogRowInt32(row, LOG_ATTEMPT) - 1);
 	values[LOG_TOKEN] = Int64GetDatum(LogRowInt64(row, LOG_TOKEN) + 1);
 	if (!row->nulls[LOG_PRIOR_UNTIL])
 		values[LOG_EXPIRES_AT] =
 			TimestampTzGetDatum(ClockAdd(LogRowTime(row, LOG_PRIOR_UNTIL, 0),
-										 DatumGetIntervalP(row->values[LOG_TTL])));
-	nulls[LOG_PRIOR_STATUS] = true;
-	nulls[LOG_PRIOR_UNTIL] = true;
+										 DatumGetIntervalP(row->values[LOG_PRIOR_TTL])));
+	LogForgetPrior(nulls);
 }
 
 static LogWrite

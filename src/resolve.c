@@ -83,8 +83,7 @@ fill_retry(const LogRow *row, const ScopePolicy *policy, Datum *values,
 	values[LOG_EXPIRES_AT] = TimestampTzGetDatum(expires_at);
 	nulls[LOG_EXPIRES_AT] = false;
 	nulls[LOG_LOCKED_UNTIL] = true;
-	nulls[LOG_PRIOR_STATUS] = true;
-	nulls[LOG_PRIOR_UNTIL] = true;
+	LogForgetPrior(nulls);
 	nulls[LOG_REASON] = true;
 	if (TIMESTAMP_IS_NOEND(LogRowTime(row, LOG_DUE_AT, 0)))
 		values[LOG_DUE_AT] = values[LOG_EXPIRES_AT];

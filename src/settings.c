@@ -35,8 +35,9 @@ int			idem_log_wait_ms = -1;
 
 static char *test_clock_string = NULL;
 
-/* The parsed test clock; zero means that the real clock is used. */
+/* The parsed test clock, for as long as one is set. */
 static TimestampTz test_clock = 0;
+static bool test_clock_is_set = false;
 
 static const struct config_enum_entry require_scope_options[] = {
 	{"off", REQUIRE_SCOPE_OFF, false},
@@ -101,6 +102,7 @@ static void
 assign_test_clock(const char *newval, void *extra)
 {
 	test_clock = extra ? *(TimestampTz *) extra : 0;
+	test_clock_is_set = extra != NULL && newval[0] != '\0';
 }
 
 /*
@@ -109,7 +111,7 @@ assign_test_clock(const char *newval, void *extra)
 bool
 SettingsTestClock(TimestampTz *now)
 {
-	if (likely(test_clock == 0))
+	if (likely(!test_clock_is_set))
 		return false;
 	*now = test_clock;
 	return true;

@@ -50,7 +50,8 @@ idem_scope_is_open(PG_FUNCTION_ARGS)
 /*
  * idem_review_kind(scope, status, attempt, granted, open_calls, locked_until,
  *					retry_at, expires_at, reason) returns text - why a person
- * must decide about a row; NULL where nobody has to.
+ * must decide about a row; NULL where nobody has to, or where the scope is
+ * closed to the current user: the answer would tell its policy.
  */
 Datum
 idem_review_kind(PG_FUNCTION_ARGS)
@@ -72,6 +73,8 @@ idem_review_kind(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 
 	policy = ScopeResolve(PG_GETARG_TEXT_PP(0));
+	if (!ScopeIsOpen(&policy))
+		PG_RETURN_NULL();
 	reason = StateReason(&row, &policy, ClockNow());
 	if (reason == REASON_NONE)
 		PG_RETURN_NULL();
