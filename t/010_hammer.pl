@@ -103,10 +103,12 @@ sub begin
 {
 	my ($c) = @_;
 	statement($c, "BEGIN ISOLATION LEVEL $c->{isolation}") or return 0;
+	$c->{snapshot} = undef;
 	# A snapshot that is older than the claim.
 	if ($c->{isolation} ne 'READ COMMITTED' && chance(40))
 	{
 		statement($c, 'SELECT count(*) FROM pg_namespace') or return 0;
+		$c->{snapshot} = $c->{ended};
 		pause(20);
 	}
 	return 1;
@@ -171,7 +173,8 @@ sub claim
 	$claim{life} = int($claim{life}) if defined $claim{life};
 	note_record($c, 'CLAIM', scalar(@$rows), $wait_ms, $how{own} // 0,
 		$how{other_body} // 0,
-		@claim{qw(key from to outcome token attempt code body status life)});
+		@claim{qw(key from to outcome token attempt code body status life)},
+		$c->{snapshot});
 	return \%claim;
 }
 
@@ -251,12 +254,13 @@ sub make_end
 	return \%end;
 }
 
-# What is true once the transaction of an end has committed.
+# What is true once the transaction of an end has committed, by a COMMIT that
+# was started then.
 sub note_end
 {
-	my ($c, $claim, $end) = @_;
+	my ($c, $claim, $end, $started) = @_;
 	return if $end->{kind} ne 'finish' && $end->{kind} ne 'fail';
-	note_record($c, 'END', $end->{kind},
+	note_record($c, 'END', $end->{kind}, $started,
 		@{$claim}{qw(key life token)}, $end->{code}, $end->{body});
 	protect($c, $claim, time, $end->{finish_started} + $claim->{ttl} - 0.001);
 	return;
@@ -323,7 +327,7 @@ sub one_transaction
 		{
 			ask_again($c, $claim, $end) or return give_up($c);
 		}
-		pause($c->{delay_ms} / 3) if chance(30);
+		pause($c->{delay_ms} / 3) if chance(50);
 	}
 
 	$started = time;
@@ -347,7 +351,7 @@ sub one_transaction
 	return 0 if !$committed;
 	if (defined $end)
 	{
-		note_end($c, $claim, $end);
+		note_end($c, $claim, $end, $started);
 		return 0;
 	}
 	return $claim;
@@ -401,7 +405,7 @@ sub end_committed_claim
 	return 0 if !$done || $verb eq 'ROLLBACK';
 
 	protect_leases($c, $claim, $started);
-	note_end($c, $claim, $end);
+	note_end($c, $claim, $end, $started);
 	repeat_finish($c, $claim, $end) if $end->{kind} eq 'finish' && chance(30);
 	return 1;
 }
@@ -469,7 +473,7 @@ sub two_keys
 	{
 		my ($claim, $end) = @$both;
 		protect($c, $claim, $claim->{to}, $started);
-		note_end($c, $claim, $end) if $done && $verb eq 'COMMIT';
+		note_end($c, $claim, $end, $started) if $done && $verb eq 'COMMIT';
 	}
 	return;
 }
@@ -661,7 +665,7 @@ sub claims_of
 	return map {
 		my %claim;
 		@claim{
-			qw(kind rows wait_ms own other_body key from to outcome token attempt code body status life)
+			qw(kind rows wait_ms own other_body key from to outcome token attempt code body status life snapshot)
 		} = @$_;
 		\%claim;
 	} records_of($records, 'CLAIM');
@@ -792,13 +796,15 @@ sub ends_of
 
 	for my $record (records_of($records, 'END'))
 	{
-		my ($kind, $how, $key, $life, $token, $code, $body) = @$record;
+		my ($kind, $how, $started, $key, $life, $token, $code, $body) =
+		  @$record;
 		my $status = $how eq 'finish' ? 'completed' : 'failed';
 
 		push @twice, "$key $life: $token and $end_of{$key, $life}{token}"
 		  if exists $end_of{ $key, $life };
 		$end_of{ $key, $life } = {
 			token => $token,
+			started => $started,
 			effects => $how eq 'finish' ? 1 : 0,
 			answer => answer_text($status, $code, $body)
 		};
@@ -840,7 +846,7 @@ sub check_effects
 sub check_replays
 {
 	my ($phase, $claims, %end_of) = @_;
-	my @wrong;
+	my (@wrong, @too_early, @unseen);
 
 	for my $claim (grep { ($_->{outcome} // '') eq 'replay' } @$claims)
 	{
@@ -849,8 +855,16 @@ sub check_replays
 		my $end = $end_of{ $claim->{key}, $claim->{life} };
 		push @wrong, "$claim->{key} $claim->{life}: $answer"
 		  if !defined $end || $end->{answer} ne $answer;
+		next if !defined $end;
+		push @too_early, "$claim->{key} $claim->{life}"
+		  if $claim->{to} < $end->{started};
+		push @unseen, "$claim->{key} $claim->{life}"
+		  if defined $claim->{snapshot}
+		  && $claim->{snapshot} < $end->{started};
 	}
 	none("$phase: replays tell what the finisher said", @wrong);
+	none("$phase: nothing is replayed before its commit", @too_early);
+	none("$phase: nothing is replayed that a snapshot does not show", @unseen);
 	return;
 }
 
@@ -872,8 +886,8 @@ sub waits_in_server_log
 		}
 		elsif ($line =~ /STATEMENT:  (.*)/ && defined $wait_of{$pid})
 		{
-			push @wrong, "$wait_of{$pid}: $1"
-			  if $1 =~ /never waits/
+			push @wrong, "$wait_of{$pid}: $line"
+			  if $line =~ /never waits/
 			  && $wait_of{$pid} !~ /extension of relation/;
 			delete $wait_of{$pid};
 		}
