@@ -10,7 +10,7 @@ package PsqlSession;
 use strict;
 use warnings;
 
-use IPC::Open2;
+use IPC::Open3;
 
 # Characters that no test uses in its data.
 my $COLUMN_END = "\x01";
@@ -26,10 +26,10 @@ sub new
 	my $self = bless { message => '' }, $class;
 
 	local $ENV{PGOPTIONS} = $options{options} // '';
-	open(my $saved, '>&', \*STDERR) or die "cannot save stderr: $!";
-	open(STDERR, '>', '/dev/null') or die "cannot silence psql: $!";
-	$self->{pid} = open2($self->{out}, $self->{in}, @command);
-	open(STDERR, '>&', $saved) or die "cannot restore stderr: $!";
+	# What psql says about errors is asked for by its variables.
+	open(my $nowhere, '>', '/dev/null') or die "cannot open /dev/null: $!";
+	$self->{pid} = open3($self->{in}, $self->{out},
+		'>&' . fileno($nowhere), @command);
 	$self->{in}->autoflush(1);
 	return $self;
 }
