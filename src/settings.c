@@ -14,6 +14,7 @@
 #include <limits.h>
 
 #include "compat.h"
+#include "miscadmin.h"
 #include "settings.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
@@ -193,11 +194,14 @@ define_watch_settings(void)
 							 "Needs the library in shared_preload_libraries.",
 							 &idem_track, true,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("idempotency.track_scopes",
-							"Number of scopes that have counters of their own.",
-							"All others of a database are counted together.",
-							&idem_track_scopes, 500, 1, 100000,
-							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+
+	/* Sizes shared memory, so it exists only where there is some. */
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("idempotency.track_scopes",
+								"Number of scopes that have counters of their own.",
+								"All others of a database are counted together.",
+								&idem_track_scopes, 500, 1, 100000,
+								PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("idempotency.log_wait_min_duration",
 							"Logs claims that waited for at least this time.",
 							"-1 logs none.",
