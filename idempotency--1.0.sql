@@ -555,7 +555,7 @@ REVOKE ALL ON FUNCTION @extschema@.idem_review_kind(text, text, integer, integer
  */
 CREATE VIEW @extschema@.idem_review WITH (security_barrier) AS
     SELECT l.scope, l.request_id, k.kind, l.attempt, l.claimed_by,
-           l.locked_until AS since,
+           pg_catalog.date_trunc('second', l.locked_until) AS since,
            pg_catalog.format('SELECT %s(request_id => %L, scope => %L, verdict => %L)',
                              '@extschema@.idem_resolve', l.request_id, l.scope, 'completed | failed | retry') AS settle
       FROM @extschema@.transaction_log l
@@ -575,9 +575,14 @@ COMMENT ON COLUMN @extschema@.idem_review.claimed_by IS 'Role that made the last
 COMMENT ON COLUMN @extschema@.idem_review.since IS 'When its lease ended';
 COMMENT ON COLUMN @extschema@.idem_review.settle IS 'What to call, with one of the verdicts';
 
+/* The exact times of a live claim would tell its token. */
 CREATE VIEW @extschema@.idem_log WITH (security_barrier) AS
     SELECT l.scope, l.request_id, l.status, l.attempt, l.response_code, l.claimed_by,
-           l.created_at, l.completed_at, l.locked_until, l.retry_at, l.expires_at
+           CASE WHEN l.status OPERATOR(pg_catalog.=) ANY (ARRAY['processing', 'unknown'])
+                THEN pg_catalog.date_trunc('second', l.created_at) ELSE l.created_at END AS created_at,
+           l.completed_at, pg_catalog.date_trunc('second', l.locked_until) AS locked_until, l.retry_at,
+           CASE WHEN l.status OPERATOR(pg_catalog.=) 'processing'
+                THEN pg_catalog.date_trunc('second', l.expires_at) ELSE l.expires_at END AS expires_at
       FROM @extschema@.transaction_log l
      WHERE @extschema@.idem_scope_is_open(l.scope);
 COMMENT ON VIEW @extschema@.idem_log IS 'The log without bodies and tokens';

@@ -225,11 +225,12 @@ CheckpointRecord(Log *log, const Holder *holder, text *step,
 
 	do
 	{
-		HolderVerdict verdict = HolderFind(log, holder, &row);
+		HolderVerdict verdict = HolderFindOngoing(log, holder, &row);
 		bool		own = false;
 
-		if (verdict != HOLDER_HOLDS && verdict != HOLDER_ENDED)
-			HolderRaise(holder, verdict);
+		if (verdict != HOLDER_HOLDS && verdict != HOLDER_ENDED &&
+			verdict != HOLDER_UNKNOWN)
+			HolderRaise(holder, verdict, &row);
 		if (LogRowInt32(&row, LOG_STEPS) > 0 &&
 			CheckpointIsThere(&holder->key, LogRowInt64(&row, LOG_LIFE), step,
 							  &own))
@@ -237,8 +238,10 @@ CheckpointRecord(Log *log, const Holder *holder, text *step,
 			check_repeated(holder, own, after_writes);
 			return false;
 		}
-		if (verdict == HOLDER_ENDED || LogRowStatus(&row) == LOG_UNKNOWN)
+		if (verdict == HOLDER_ENDED)
 			HolderRaiseEnded(holder, &row);
+		if (verdict == HOLDER_UNKNOWN)
+			HolderRaise(holder, verdict, &row);
 	} while (!write_step(log, &row, step, result));
 	return true;
 }

@@ -116,6 +116,21 @@ copy_column(ClaimAnswer *answer, ClaimColumn column, const LogRow *row,
 	answer->nulls[column] = row->nulls[from];
 }
 
+/*
+ * When a request began.  Of a live claim that is somebody else's it is not
+ * told exactly: nobody shall learn its token from it.
+ */
+static void
+copy_created_at(ClaimAnswer *answer, const LogRow *row)
+{
+	TimestampTz created_at = LogRowTime(row, LOG_CREATED_AT, 0);
+	LogStatus	status = LogRowStatus(row);
+
+	if (status == LOG_PROCESSING || status == LOG_UNKNOWN)
+		created_at = ClockCoarse(created_at);
+	set_column(answer, CLAIM_COL_CREATED_AT, TimestampTzGetDatum(created_at));
+}
+
 static void
 start_answer(ClaimAnswer *answer, ClaimOutcome outcome, LogStatus status)
 {
@@ -182,7 +197,7 @@ answer_leased(ClaimAnswer *answer, const LogRow *row, TimestampTz now)
 
 	start_answer(answer, CLAIM_IN_PROGRESS, LOG_PROCESSING);
 	copy_column(answer, CLAIM_COL_ATTEMPT, row, LOG_ATTEMPT);
-	copy_column(answer, CLAIM_COL_CREATED_AT, row, LOG_CREATED_AT);
+	copy_created_at(answer, row);
 	set_retry_after(answer, now, until);
 	set_blocker(answer, BLOCKER_LEASE, InvalidTransactionId, until);
 }
@@ -193,7 +208,7 @@ answer_backoff(ClaimAnswer *answer, const LogRow *row, TimestampTz now)
 {
 	start_answer(answer, CLAIM_IN_PROGRESS, LOG_FAILED);
 	copy_column(answer, CLAIM_COL_ATTEMPT, row, LOG_ATTEMPT);
-	copy_column(answer, CLAIM_COL_CREATED_AT, row, LOG_CREATED_AT);
+	copy_created_at(answer, row);
 	set_retry_after(answer, now, LogRowTime(row, LOG_RETRY_AT, now));
 }
 
@@ -210,7 +225,7 @@ answer_replay(ClaimAnswer *answer, const LogRow *row)
 	copy_column(answer, CLAIM_COL_RESPONSE_BYTES, row, LOG_RESPONSE_BYTES);
 	copy_column(answer, CLAIM_COL_RESPONSE_BODY, row,
 				status == LOG_FAILED ? LOG_ERROR : LOG_RESPONSE_BODY);
-	copy_column(answer, CLAIM_COL_CREATED_AT, row, LOG_CREATED_AT);
+	copy_created_at(answer, row);
 	copy_column(answer, CLAIM_COL_EXPIRES_AT, row, LOG_EXPIRES_AT);
 }
 
@@ -232,7 +247,7 @@ answer_mismatch(ClaimAnswer *answer, const LogRow *row,
 				const ClaimRequest *request)
 {
 	start_answer(answer, CLAIM_MISMATCH, LogRowStatus(row));
-	copy_column(answer, CLAIM_COL_CREATED_AT, row, LOG_CREATED_AT);
+	copy_created_at(answer, row);
 	if (request->body != NULL && !row->nulls[LOG_REQUEST_BODY])
 	{
 		Jsonb	   *stored = DatumGetJsonbP(row->values[LOG_REQUEST_BODY]);
@@ -247,7 +262,7 @@ answer_unknown(ClaimAnswer *answer, const LogRow *row)
 {
 	start_answer(answer, CLAIM_UNKNOWN, LOG_UNKNOWN);
 	copy_column(answer, CLAIM_COL_ATTEMPT, row, LOG_ATTEMPT);
-	copy_column(answer, CLAIM_COL_CREATED_AT, row, LOG_CREATED_AT);
+	copy_created_at(answer, row);
 }
 
 static void

@@ -90,18 +90,36 @@ ClockInterval(int64 microseconds)
 }
 
 /*
+ * ClockCoarse - a time to the second, for what is shown of a live claim: its
+ * exact time would be its token.
+ */
+TimestampTz
+ClockCoarse(TimestampTz time)
+{
+	TimestampTz rest;
+
+	if (TIMESTAMP_NOT_FINITE(time))
+		return time;
+	rest = time % USECS_PER_SEC;
+	return time - (rest < 0 ? rest + USECS_PER_SEC : rest);
+}
+
+/*
  * ClockIntervalBetween - what is left from one time to another, at least
- * zero; palloc'd.  NULL where there is no end.
+ * zero, rounded up to milliseconds (see ClockCoarse); palloc'd.  NULL where
+ * there is no end.
  */
 Interval *
 ClockIntervalBetween(TimestampTz from, TimestampTz to)
 {
 	Interval   *span;
+	int64		milliseconds;
 
 	if (TIMESTAMP_NOT_FINITE(to))
 		return NULL;
+	milliseconds = (Max(to - from, 0) + 999) / 1000;
 	span = (Interval *) palloc(sizeof(Interval));
-	*span = ClockInterval(Max(to - from, 0));
+	*span = ClockInterval(milliseconds * 1000);
 	return span;
 }
 

@@ -45,9 +45,6 @@ ExtendFillLease(const LogRow *row, const Interval *lease, Datum *values,
 /*
  * ExtendTry - renews the lease of the holder's claim; anything but
  * HOLDER_HOLDS says why it was not done.  row is what was found, pinned.
- *
- * A claim that a person is asked about already has ended for this purpose:
- * the holder may still record its end, but not go on as if nothing had been.
  */
 HolderVerdict
 ExtendTry(Log *log, const Holder *holder, const Interval *lease, LogRow *row,
@@ -58,12 +55,10 @@ ExtendTry(Log *log, const Holder *holder, const Interval *lease, LogRow *row,
 
 	for (;;)
 	{
-		HolderVerdict verdict = HolderFind(log, holder, row);
+		HolderVerdict verdict = HolderFindOngoing(log, holder, row);
 
 		if (verdict != HOLDER_HOLDS)
 			return verdict;
-		if (LogRowStatus(row) == LOG_UNKNOWN)
-			return HOLDER_ENDED;
 
 		PreventCommandIfReadOnly("idem_extend()");
 		ExtendFillLease(row, lease, values, nulls);
@@ -96,7 +91,7 @@ idem_extend(PG_FUNCTION_ARGS)
 	if (verdict == HOLDER_ENDED)
 		HolderRaiseEnded(&holder, &row);
 	if (verdict != HOLDER_HOLDS)
-		HolderRaise(&holder, verdict);
+		HolderRaise(&holder, verdict, &row);
 	LogClose(&log);
 	PG_RETURN_TIMESTAMPTZ(locked_until);
 }

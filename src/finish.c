@@ -280,7 +280,7 @@ FinishOrRaise(Log *log, const Holder *holder, const RequestEnd *end)
 			HolderRaiseEnded(holder, &row);
 			break;
 		case FINISH_REFUSED:
-			HolderRaise(holder, verdict);
+			HolderRaise(holder, verdict, &row);
 			break;
 	}
 	pg_unreachable();

@@ -137,10 +137,28 @@ HolderFind(Log *log, const Holder *holder, LogRow *row)
 }
 
 /*
- * HolderRaise - tells one who does not hold the claim why not.
+ * HolderFindOngoing - the same for what goes on with the work: a claim that a
+ * person is asked about may be ended by its holder, but not gone on with as if
+ * nothing had been, whether its row was turned already or not.
+ */
+HolderVerdict
+HolderFindOngoing(Log *log, const Holder *holder, LogRow *row)
+{
+	HolderVerdict verdict = HolderFind(log, holder, row);
+
+	if (verdict == HOLDER_HOLDS &&
+		(row->sight != LOG_SIGHT_OWN || LogRowStatus(row) == LOG_UNKNOWN) &&
+		StateJudge(row, &holder->policy, ClockNow()) == STATE_UNKNOWN)
+		return HOLDER_UNKNOWN;
+	return verdict;
+}
+
+/*
+ * HolderRaise - tells one who does not hold the claim why not; row is what was
+ * found, NULL where there is nothing.
  */
 void
-HolderRaise(const Holder *holder, HolderVerdict verdict)
+HolderRaise(const Holder *holder, HolderVerdict verdict, const LogRow *row)
 {
 	char	   *request = RequestDescribe(&holder->key);
 
@@ -150,8 +168,8 @@ HolderRaise(const Holder *holder, HolderVerdict verdict)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_STALE_TOKEN),
 					 errmsg("idempotency claim is stale"),
-					 errdetail("%s was taken over, or settled, after this token was granted.",
-							   request),
+					 errdetail("%s was taken over, settled or given back after this token was granted; its status is \"%s\".",
+							   request, LogStatusName(LogRowStatus(row))),
 					 errhint("Roll back: another caller carries the request out. Claim it again to learn its outcome.")));
 			break;
 		case HOLDER_ABSENT:
@@ -172,9 +190,17 @@ HolderRaise(const Holder *holder, HolderVerdict verdict)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_NOT_CLAIMED),
 					 errmsg("request is not claimed"),
-					 errdetail("%s was not claimed in this transaction, and no token was given.",
-							   request),
+					 errdetail("%s was not claimed in this transaction, and no token was given; its status is \"%s\".",
+							   request, LogStatusName(LogRowStatus(row))),
 					 errhint("Pass the token that idem_claim() returned.")));
+			break;
+		case HOLDER_UNKNOWN:
+			ereport(ERROR,
+					(errcode(ERRCODE_IDEM_NOT_CLAIMED),
+					 errmsg("request is of unknown outcome"),
+					 errdetail("%s is past its lease, and its scope asks a person to decide.",
+							   request),
+					 errhint("Record the outcome with idem_finish() or idem_fail(); without it, a person settles it with idem_resolve().")));
 			break;
 		case HOLDER_HOLDS:
 		case HOLDER_ENDED:

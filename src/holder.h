@@ -28,7 +28,8 @@ typedef enum HolderVerdict
 	HOLDER_STALE,				/* it is somebody else's by now */
 	HOLDER_ABSENT,				/* there is no such request */
 	HOLDER_EXPIRED,				/* there was one */
-	HOLDER_NO_TOKEN				/* no token, and not claimed here */
+	HOLDER_NO_TOKEN,			/* no token, and not claimed here */
+	HOLDER_UNKNOWN				/* a person decides: his, but only to end */
 } HolderVerdict;
 
 extern Holder HolderFromArgs(FunctionCallInfo fcinfo, int token_arg,
@@ -36,9 +37,12 @@ extern Holder HolderFromArgs(FunctionCallInfo fcinfo, int token_arg,
 extern HolderVerdict HolderFind(Log *log, const Holder *holder, LogRow *row);
 extern void HolderAwaitOther(Log *log, const LogRow *row);
 extern void HolderAwaitRow(Log *log, const RequestKey *key, LogRow *row);
+extern HolderVerdict HolderFindOngoing(Log *log, const Holder *holder,
+									   LogRow *row);
 extern void HolderFindRow(Log *log, const RequestKey *key, LogRow *row);
 COMPAT_NORETURN extern void HolderRaise(const Holder *holder,
-										HolderVerdict verdict);
+										HolderVerdict verdict,
+										const LogRow *row);
 COMPAT_NORETURN extern void HolderRaiseEnded(const Holder *holder,
 											 const LogRow *row);
 extern void HolderRaiseLost(void);

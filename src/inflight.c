@@ -8,7 +8,7 @@
  * sessions have not committed yet, and who they are.  It is for the person who
  * looks for the cause of a jam, not for programs that poll.
  *
- * The time of a claim is shown to the second only: to the microsecond it would
+ * Times are shown to the second only: to the microsecond, that of a claim would
  * be its token.
  *
  *-------------------------------------------------------------------------
@@ -123,7 +123,8 @@ put_claim(ReturnSetInfo *rsinfo, const LogRow *row)
 	values[IN_FLIGHT_ATTEMPT] = row->values[LOG_ATTEMPT];
 	values[IN_FLIGHT_CLAIMED_BY] = row->values[LOG_CLAIMED_BY];
 	values[IN_FLIGHT_SINCE] = TimestampTzGetDatum(time_of_claim(row));
-	values[IN_FLIGHT_UNTIL] = row->values[until];
+	values[IN_FLIGHT_UNTIL] =
+		TimestampTzGetDatum(ClockCoarse(LogRowTime(row, until, 0)));
 	nulls[IN_FLIGHT_UNTIL] = row->nulls[until];
 	set_transaction(row->other, values, nulls);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

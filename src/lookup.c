@@ -108,6 +108,17 @@ fill_judged(const LogRow *row, RequestState state, TimestampTz now,
 			CStringGetTextDatum(LogStatusName(LOG_UNKNOWN));
 	if (state == STATE_LEASED || state == STATE_UNKNOWN)
 		nulls[LOOKUP_EXPIRES_AT] = true;	/* it never does as it is */
+
+	/* The exact times of a live claim would tell its token. */
+	if (LogRowStatus(row) == LOG_PROCESSING || LogRowStatus(row) == LOG_UNKNOWN)
+	{
+		TimestampTz expires_at = LogRowTime(row, LOG_EXPIRES_AT, DT_NOEND);
+
+		values[LOOKUP_CREATED_AT] =
+			TimestampTzGetDatum(ClockCoarse(LogRowTime(row, LOG_CREATED_AT, 0)));
+		values[LOOKUP_EXPIRES_AT] =
+			TimestampTzGetDatum(ClockCoarse(expires_at));
+	}
 }
 
 static void

@@ -171,8 +171,8 @@ set_element(Many *many, int at)
 static ManyOutcome
 outcome_of_verdict(HolderVerdict verdict)
 {
-	return verdict == HOLDER_STALE || verdict == HOLDER_ENDED ?
-		MANY_STALE : MANY_NOT_CLAIMED;
+	return verdict == HOLDER_STALE || verdict == HOLDER_ENDED ||
+		verdict == HOLDER_UNKNOWN ? MANY_STALE : MANY_NOT_CLAIMED;
 }
 
 /* Ends one claim; strict raises what is not as it should be. */
@@ -214,7 +214,7 @@ extend_element(Many *many, const Interval *lease)
 	if (many->strict && verdict == HOLDER_ENDED)
 		HolderRaiseEnded(&many->holder, &row);
 	if (many->strict)
-		HolderRaise(&many->holder, verdict);
+		HolderRaise(&many->holder, verdict, &row);
 	return outcome_of_verdict(verdict);
 }
 

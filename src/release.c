@@ -90,12 +90,11 @@ write_release(Log *log, const ScopePolicy *policy, const LogRow *row)
 static void
 check_releasable(const Holder *holder, const LogRow *row)
 {
-	if (LogRowStatus(row) == LOG_UNKNOWN ||
-		LogRowInt32(row, LOG_OPEN_CALLS) > 0)
+	if (LogRowInt32(row, LOG_OPEN_CALLS) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("claim cannot be released"),
-				 errdetail("%s may have taken effect outside; its status is \"%s\".",
+				 errdetail("%s has an external call without an answer; its status is \"%s\".",
 						   RequestDescribe(&holder->key),
 						   LogStatusName(LogRowStatus(row))),
 				 errhint("Record the outcome with idem_finish() or idem_fail().")));
@@ -112,11 +111,11 @@ ReleaseClaim(Log *log, const Holder *holder)
 
 	for (;;)
 	{
-		verdict = HolderFind(log, holder, &row);
+		verdict = HolderFindOngoing(log, holder, &row);
 		if (verdict == HOLDER_ENDED)
 			HolderRaiseEnded(holder, &row);
 		if (verdict != HOLDER_HOLDS)
-			HolderRaise(holder, verdict);
+			HolderRaise(holder, verdict, &row);
 		check_releasable(holder, &row);
 
 		PreventCommandIfReadOnly("idem_release()");

@@ -102,7 +102,7 @@ is_to_be_settled(const LogRow *row, const Holder *holder, Verdict verdict,
 		case STATE_UNKNOWN:
 			return true;
 		case STATE_ABSENT:
-			HolderRaise(holder, HOLDER_EXPIRED);
+			HolderRaise(holder, HOLDER_EXPIRED, row);
 			break;
 		case STATE_FINISHED:
 			if (verdict == VERDICT_RETRY || !FinishIsSame(row, end))
@@ -139,7 +139,7 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 	{
 		HolderFindRow(log, &holder->key, &row);
 		if (row.sight == LOG_SIGHT_NOTHING)
-			HolderRaise(holder, HOLDER_ABSENT);
+			HolderRaise(holder, HOLDER_ABSENT, NULL);
 		if (!is_to_be_settled(&row, holder, verdict, end, force))
 			return false;
 

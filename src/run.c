@@ -207,7 +207,7 @@ finish_run(Log *log, const ClaimRequest *request, int64 token,
 		return;
 	}
 	if (verdict != HOLDER_HOLDS)
-		HolderRaise(&holder, verdict);
+		HolderRaise(&holder, verdict, &row);
 
 	FinishInitEnd(&end, result->failed);
 	end.final = result->failed;

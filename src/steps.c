@@ -192,7 +192,7 @@ renew_claim(Log *log, const Holder *holder, LogRow *row)
 	if (verdict == HOLDER_ENDED)
 		HolderRaiseEnded(holder, row);
 	if (verdict != HOLDER_HOLDS)
-		HolderRaise(holder, verdict);
+		HolderRaise(holder, verdict, row);
 }
 
 /* Shows in pg_stat_activity what the batch is at. */

@@ -250,8 +250,14 @@ $node->safe_psql(
 	'source', qq(
 CREATE ROLE dumper LOGIN;
 GRANT USAGE ON SCHEMA $SCHEMA TO dumper;
-ALTER TABLE $SCHEMA.transaction_log OWNER TO dumper;
-ALTER TABLE $SCHEMA.idempotency_scope OWNER TO dumper;
+DO \$\$
+DECLARE t regclass;
+BEGIN
+	FOREACH t IN ARRAY (SELECT extconfig FROM pg_extension WHERE extname = 'idempotency')
+	LOOP
+		EXECUTE format('ALTER TABLE %s OWNER TO dumper', t);
+	END LOOP;
+END \$\$;
 ));
 command_ok(
 	[
