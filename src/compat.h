@@ -12,7 +12,10 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
 #include "executor/executor.h"
+#include "utils/acl.h"
 #include "utils/datetime.h"
 #include "utils/relcache.h"
 #include "utils/wait_event.h"
@@ -89,6 +92,27 @@ compat_primary_key_index(Relation rel)
 	return RelationGetPrimaryKeyIndex(rel, false);
 #else
 	return RelationGetPrimaryKeyIndex(rel);
+#endif
+}
+
+/* 16: one function checks privileges on and ownership of all kinds of object. */
+static inline bool
+compat_table_ownercheck(Oid relid, Oid roleid)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(RelationRelationId, relid, roleid);
+#else
+	return pg_class_ownercheck(relid, roleid);
+#endif
+}
+
+static inline AclResult
+compat_proc_aclcheck(Oid function, Oid roleid, AclMode mode)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, roleid, mode);
+#else
+	return pg_proc_aclcheck(function, roleid, mode);
 #endif
 }
 
