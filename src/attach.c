@@ -25,7 +25,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
-#include "commands/defrem.h"
+#include "commands/trigger.h"
 #include "compat.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -136,7 +136,7 @@ static List *
 triggers_of(Oid relid, const char *const *functions)
 {
 	Relation	rel = relation_open(relid, NoLock);
-	TriggerDesc *triggers = rel->trigdesc;
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
 	List	   *names = NIL;
 
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)

@@ -24,6 +24,7 @@
 #include "catalog.h"
 #include "catalog/partition.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "compat.h"
 #include "guard.h"
 #include "nodes/primnodes.h"
@@ -38,12 +39,16 @@
 
 static HTAB *guards = NULL;
 
+/* Counts messages: one may come while triggers are read. */
+static uint64 generation = 0;
+
 static void
 forget_guard(Datum arg, Oid relid)
 {
 	HASH_SEQ_STATUS scan;
 	Guard	   *guard;
 
+	generation++;
 	if (relid != InvalidOid)
 	{
 		guard = hash_search(guards, &relid, HASH_FIND, NULL);
@@ -121,15 +126,17 @@ read_version_trigger(Guard *guard, Relation rel, const Trigger *trigger)
 static void
 read_triggers(Guard *guard, Relation rel)
 {
-	TriggerDesc *triggers = rel->trigdesc;
+	TriggerDesc *triggers;
 	Oid			schema;
 
 	guard->state_column = InvalidAttrNumber;
 	guard->version_column = InvalidAttrNumber;
 	guard->root = RelationGetRelid(rel);
-	if (triggers == NULL)
+	if (rel->trigdesc == NULL)
 		return;
 
+	/* A copy, since the relcache may be rebuilt by what is looked up below. */
+	triggers = CopyTriggerDesc(rel->trigdesc);
 	if (rel->rd_rel->relispartition)
 		guard->root = llast_oid(get_partition_ancestors(guard->root));
 	schema = CatalogSchema();
@@ -150,13 +157,14 @@ read_triggers(Guard *guard, Relation rel)
 			read_version_trigger(guard, rel, trigger);
 		pfree(function);
 	}
+	FreeTriggerDesc(triggers);
 }
 
 /*
  * GuardFind - the guards of a table that the caller has opened and locked.
  *
- * Locked, so that no trigger comes or goes while they are read; messages
- * about other things that arrive meanwhile make the next call read again.
+ * Locked, so that no trigger comes or goes while they are read; a message that
+ * arrives meanwhile is about something else and makes the next call read again.
  */
 const Guard *
 GuardFind(Relation rel)
@@ -164,6 +172,7 @@ GuardFind(Relation rel)
 	Oid			relid = RelationGetRelid(rel);
 	Guard	   *guard;
 	bool		found;
+	uint64		before;
 
 	if (guards == NULL)
 		create_cache();
@@ -172,8 +181,9 @@ GuardFind(Relation rel)
 		return guard;
 
 	guard->valid = false;
+	before = generation;
 	read_triggers(guard, rel);
-	guard->valid = true;
+	guard->valid = (before == generation);
 	return guard;
 }
 

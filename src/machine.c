@@ -78,7 +78,7 @@ static HTAB *machines = NULL;
 /* The table that definitions were last read from. */
 static Oid	machine_table = InvalidOid;
 
-/* Counts messages about the table, so that filling notices one in between. */
+/* Counts messages about the table: one may come while a definition is read. */
 static uint64 generation = 0;
 
 static void
@@ -411,8 +411,11 @@ load_machine(const char *name)
 	return machine;
 }
 
-/* Fills an entry; false where a change came in between, or no such machine. */
-static bool
+/*
+ * Fills an entry.  Where a message came while the definition was read, what
+ * was read serves this call only.
+ */
+static void
 fill_entry(MachineEntry *entry)
 {
 	uint64		before = generation;
@@ -423,16 +426,15 @@ fill_entry(MachineEntry *entry)
 	Machine    *machine = load_machine(entry->name);
 
 	MemoryContextSwitchTo(caller);
-	if (machine == NULL || before != generation)
+	if (machine == NULL)
 	{
 		MemoryContextDelete(context);
-		return machine == NULL;
+		return;
 	}
 	MemoryContextSetParent(context, TopMemoryContext);
 	entry->context = context;
 	entry->machine = machine;
-	entry->stale = false;
-	return true;
+	entry->stale = (before != generation);
 }
 
 /*
@@ -460,8 +462,7 @@ MachineGet(const char *name)
 		MemoryContextDelete(entry->context);
 	entry->context = NULL;
 	entry->machine = NULL;
-	while (!fill_entry(entry))
-		CHECK_FOR_INTERRUPTS();
+	fill_entry(entry);
 	if (entry->machine != NULL)
 		return entry->machine;
 	hash_search(machines, name, HASH_REMOVE, NULL);

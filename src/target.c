@@ -72,6 +72,9 @@ typedef struct TargetCache
 
 static HTAB *targets = NULL;
 
+/* Counts messages: one may come while a table is looked at. */
+static uint64 generation = 0;
+
 /* Plans to be freed, and how many of our statements are running. */
 static List *dead_plans = NIL;
 static int	running = 0;
@@ -82,6 +85,7 @@ forget_target(Datum arg, Oid relid)
 	HASH_SEQ_STATUS scan;
 	TargetCache *cache;
 
+	generation++;
 	if (relid != InvalidOid)
 	{
 		cache = hash_search(targets, &relid, HASH_FIND, NULL);
@@ -227,6 +231,7 @@ read_key(TargetCache *cache, Relation rel)
 static void
 fill_cache(TargetCache *cache, Relation rel)
 {
+	uint64		before = generation;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "idempotency target",
 												  ALLOCSET_SMALL_SIZES);
@@ -239,7 +244,7 @@ fill_cache(TargetCache *cache, Relation rel)
 	MemoryContextSwitchTo(caller);
 	MemoryContextSetParent(context, TopMemoryContext);
 	cache->context = context;
-	cache->valid = true;
+	cache->valid = (before == generation);
 }
 
 static TargetCache *
@@ -433,7 +438,7 @@ serves(const PreparedStatement *prepared, const Target *target,
 				sizeof(AttrNumber) * target->ncolumns) == 0);
 }
 
-/* Prepares a statement for the present role and keeps it. */
+/* Prepares a statement for the present role, and keeps it if it can. */
 static SPIPlanPtr
 prepare(const Target *target, TargetStatement statement)
 {
@@ -450,6 +455,9 @@ prepare(const Target *target, TargetStatement statement)
 	if (plan == NULL)
 		elog(ERROR, "could not prepare \"%s\": %s", sql.data,
 			 SPI_result_code_string(SPI_result));
+	/* What was looked up by a name that may be old serves this call only. */
+	if (!cache->valid)
+		return plan;
 	if (list_length(cache->statements) >= MAX_STATEMENTS)
 		drop_statements(cache);
 
