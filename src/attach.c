@@ -214,15 +214,22 @@ grant_to_owner(const Subject *subject, const char *const *functions)
 	}
 }
 
-/* One CREATE TRIGGER; the condition holds the column's name as it is now. */
+/*
+ * One CREATE TRIGGER.  The condition, where there is one, holds the column's
+ * name as it is now.
+ *
+ * The server reads a condition anew in every statement, which costs more than
+ * judging a row.  So the trigger that must fire for every row has none.
+ */
 static void
 create_trigger(const Subject *subject, const char *name, const char *events,
 			   const char *condition, const char *function,
 			   const char *arguments)
 {
 	run_statement(psprintf("CREATE TRIGGER %s %s ON %s FOR EACH ROW"
-						   " WHEN (%s) EXECUTE FUNCTION %s(%s)",
-						   name, events, subject->name, condition,
+						   "%s EXECUTE FUNCTION %s(%s)",
+						   name, events, subject->name,
+						   condition ? psprintf(" WHEN (%s)", condition) : "",
 						   quote_qualified_identifier(get_namespace_name(CatalogSchema()),
 													  function),
 						   arguments));
@@ -274,6 +281,11 @@ check_state_type(const Subject *subject)
 static void
 check_version_type(const Subject *subject)
 {
+	if (get_attgenerated(subject->relid, subject->column) != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_GENERATED_ALWAYS),
+				 errmsg("column %s cannot hold a version", subject->column_name),
+				 errdetail("It is a generated column.")));
 	if (subject->column_type != INT2OID && subject->column_type != INT4OID &&
 		subject->column_type != INT8OID)
 		ereport(ERROR,
@@ -319,7 +331,7 @@ attach_version_guard(const Subject *subject)
 
 	grant_to_owner(subject, version_functions);
 	create_trigger(subject, "zzz_idem_version_set", "BEFORE INSERT OR UPDATE",
-				   always(subject, "NEW"), version_functions[0], "");
+				   NULL, version_functions[0], "");
 	create_trigger(subject, "_idem_version_insert", "AFTER INSERT",
 				   psprintf("NEW.%s IS DISTINCT FROM 1", column),
 				   version_functions[1], "");

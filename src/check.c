@@ -288,6 +288,9 @@ begin_version(const Guard *guard, TriggerData *data)
 
 /*
  * idem_guard_version_set - BEFORE ROW trigger of a version guard.
+ *
+ * It does not name the column itself, so it stays behind where the column is
+ * dropped with all that depends on it, and then does nothing.
  */
 Datum
 idem_guard_version_set(PG_FUNCTION_ARGS)
@@ -295,9 +298,11 @@ idem_guard_version_set(PG_FUNCTION_ARGS)
 	TriggerData *data = trigger_data(fcinfo, "idem_guard_version_set", true);
 	const Guard *guard = GuardFind(data->tg_relation);
 
-	if (guard->version_column == InvalidAttrNumber ||
-		TRIGGER_FIRED_BY_DELETE(data->tg_event))
+	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
 		refuse_foreign_trigger(data);
+	if (guard->version_column == InvalidAttrNumber)
+		return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(data->tg_event) ?
+							   data->tg_newtuple : data->tg_trigtuple);
 	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 		return PointerGetDatum(advance_version(guard, data));
 	return PointerGetDatum(begin_version(guard, data));

@@ -6,8 +6,8 @@
  * A guard is nothing but its triggers: they alone come along through a dump of
  * the table's schema, are copied to new partitions, and go with the table.  So
  * all that is known of a guard is in them.  The machine and whether there is a
- * history are arguments of the triggers.  The column is the one that their
- * WHEN clause reads: the server adapts the clause when the column is renamed
+ * history are arguments of the triggers.  The column is the one that the WHEN
+ * clauses of the checks read: the server adapts the clause when the column is renamed
  * or stands elsewhere in a partition, dumps it with the present name, and
  * keeps the column from being dropped.
  *
@@ -138,7 +138,13 @@ read_triggers(Guard *guard, Relation rel)
 	/* A copy, since the relcache may be rebuilt by what is looked up below. */
 	triggers = CopyTriggerDesc(rel->trigdesc);
 	if (rel->rd_rel->relispartition)
-		guard->root = llast_oid(get_partition_ancestors(guard->root));
+	{
+		List	   *ancestors = get_partition_ancestors(guard->root);
+
+		/* A partition that is being detached has none. */
+		if (ancestors != NIL)
+			guard->root = llast_oid(ancestors);
+	}
 	schema = CatalogSchema();
 	for (int i = 0; i < triggers->numtriggers; i++)
 	{
@@ -153,7 +159,7 @@ read_triggers(Guard *guard, Relation rel)
 			continue;
 		if (strcmp(function, "idem_guard_state_check") == 0)
 			read_state_trigger(guard, rel, trigger);
-		else if (strcmp(function, "idem_guard_version_set") == 0)
+		else if (strcmp(function, "idem_guard_version_check") == 0)
 			read_version_trigger(guard, rel, trigger);
 		pfree(function);
 	}
@@ -214,6 +220,21 @@ GuardState(const Guard *guard, TupleDesc desc, HeapTuple tuple)
 }
 
 /*
+ * GuardTable - the qualified and quoted name of the guarded table, for a
+ * partition that of the whole table; palloc'd, NULL where the table went away.
+ */
+char *
+GuardTable(const Guard *guard)
+{
+	char	   *name = get_rel_name(guard->root);
+	char	   *schema = get_namespace_name(get_rel_namespace(guard->root));
+
+	if (name == NULL || schema == NULL)
+		return NULL;
+	return quote_qualified_identifier(schema, name);
+}
+
+/*
  * GuardMachine - the machine of a state guard as it is now; valid like a
  * result of MachineGet.  An error where it is not defined: a guard that
  * cannot judge lets nothing pass.
@@ -224,11 +245,14 @@ GuardMachine(const Guard *guard)
 	const Machine *machine = MachineGet(guard->machine);
 
 	if (machine == NULL)
+	{
+		char	   *table = GuardTable(guard);
+
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("machine \"%s\" is not defined", guard->machine),
-				 errdetail("It guards the states of table %s.",
-						   quote_identifier(get_rel_name(guard->root))),
+				 table ? errdetail("It guards the states of table %s.", table) : 0,
 				 errhint("Define it with idem_machine, or take the guard off with idem_unguard.")));
+	}
 	return machine;
 }

@@ -30,6 +30,7 @@ typedef struct Guard
 
 extern const Guard *GuardFind(Relation rel);
 extern char *GuardState(const Guard *guard, TupleDesc desc, HeapTuple tuple);
+extern char *GuardTable(const Guard *guard);
 extern const Machine *GuardMachine(const Guard *guard);
 
 #endif							/* IDEM_GUARD_H */

@@ -140,10 +140,10 @@ HistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
 	text	   *scope;
 	text	   *request_id;
 	HeapTuple	tuple;
+	char	   *table = GuardTable(guard);
 
 	set_text(values, nulls, COLUMN_TARGET,
-			 quote_qualified_identifier(get_namespace_name(get_rel_namespace(guard->root)),
-										get_rel_name(guard->root)));
+			 table ? table : RelationGetRelationName(rel));
 	set_text(values, nulls, COLUMN_KEY, key_text(rel, new));
 	values[COLUMN_CHANGED_AT] = TimestampTzGetDatum(next_time());
 	set_text(values, nulls, COLUMN_CHANGED_BY,
