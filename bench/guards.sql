@@ -63,6 +63,11 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER t BEFORE UPDATE ON plpgsql_versioned FOR EACH ROW EXECUTE FUNCTION next_version();
+-- like the guard, against BEFORE triggers that fire later
+CREATE FUNCTION check_version() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'stale version %', NEW.version; END $$;
+CREATE TRIGGER u AFTER UPDATE ON plpgsql_versioned FOR EACH ROW
+    WHEN (NEW.version IS DISTINCT FROM OLD.version + 1) EXECUTE FUNCTION check_version();
 
 CREATE TABLE variant (name text PRIMARY KEY, target text, body text);
 INSERT INTO variant VALUES

@@ -109,6 +109,18 @@ INSERT INTO gd_part VALUES (1);
 UPDATE gd_part SET state = 'shipped';
 RESET ROLE;
 
+-- a new owner is granted the same when the guard is attached again
+GRANT CREATE ON SCHEMA public TO gd_app;
+ALTER TABLE gd_part OWNER TO gd_app;
+SET ROLE gd_app;
+\set VERBOSITY sqlstate
+CREATE TABLE gd_part2 PARTITION OF gd_part FOR VALUES FROM (100) TO (200);
+\set VERBOSITY default
+RESET ROLE;
+SELECT idem_guard_state('gd_part', 'state', 'gd_order', true), idem_guard_version('gd_part');
+SET ROLE gd_app;
+CREATE TABLE gd_part2 PARTITION OF gd_part FOR VALUES FROM (100) TO (200);
+RESET ROLE;
 -- privileges of the caller, judged by the server
 SET ROLE gd_app;
 SELECT * FROM idem_transition('gd', '1', 'confirmed');

@@ -117,6 +117,16 @@ SELECT count(*) FROM pg_trigger WHERE tgrelid = 'gp1'::regclass;
 SELECT idem_unguard('gp');
 SELECT count(*) FROM pg_trigger WHERE tgrelid IN (SELECT relid FROM pg_partition_tree('gp'));
 UPDATE gp SET region = 3, state = 'x' WHERE id = 1;
+-- a table that was guarded before it became a partition keeps its guard, and can lose it
+CREATE TABLE gp9 (LIKE gp INCLUDING ALL);
+SELECT idem_guard_state('gp9', 'state', 'gp_order'), idem_guard_version('gp9');
+ALTER TABLE gp ATTACH PARTITION gp9 FOR VALUES IN (9);
+UPDATE gp SET region = 9 WHERE id = 1;
+INSERT INTO gp VALUES (9, 9);
+UPDATE gp SET region = 3 WHERE id = 9 RETURNING state, version;
+SELECT idem_guard_version('gp9');
+SELECT idem_unguard('gp9');
+UPDATE gp SET region = 9 WHERE id = 1;
 DROP TABLE gp, gp1;
 DELETE FROM idempotency_machine_history;
 DELETE FROM idempotency_machine WHERE machine ~ '^gp_';

@@ -85,6 +85,18 @@ SELECT outcome FROM idem_transition('tr', '1', 'confirmed');
 SELECT outcome FROM idem_transition('tr', '2', 'confirmed');
 SELECT pg_current_xact_id_if_assigned() IS NULL AS nothing_written;
 COMMIT;
+-- a read-only transaction gets its answer, if that is not to write
+BEGIN READ ONLY;
+SELECT outcome FROM idem_transition('tr', '1', 'confirmed');
+SELECT outcome FROM idem_transition('tr', '2', 'confirmed');
+SELECT outcome FROM idem_transition('tr', '9', 'confirmed');
+ROLLBACK;
+INSERT INTO tr (id) VALUES (9);
+BEGIN READ ONLY;
+\set VERBOSITY sqlstate
+SELECT outcome FROM idem_transition('tr', '9', 'confirmed');
+\set VERBOSITY default
+ROLLBACK;
 -- in a savepoint that is rolled back
 BEGIN;
 INSERT INTO tr (id) VALUES (10);

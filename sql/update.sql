@@ -68,6 +68,13 @@ SELECT outcome FROM idem_update('up', '10', 3, '{"id": 10}');
 SELECT outcome FROM idem_update('up', '10', 1, '{"name": "old"}');
 SELECT pg_current_xact_id_if_assigned() IS NULL AS nothing_written;
 COMMIT;
+BEGIN READ ONLY;
+SELECT outcome FROM idem_update('up', '10', 3, '{"id": 10}');
+SELECT outcome FROM idem_update('up', '10', 1, '{"name": "old"}');
+\set VERBOSITY sqlstate
+SELECT outcome FROM idem_update('up', '10', 4, '{"name": "new"}');
+\set VERBOSITY default
+ROLLBACK;
 -- rows older than the guard are at version 0
 SET session_replication_role = replica;
 INSERT INTO up (id, d) VALUES (20, 'x');

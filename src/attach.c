@@ -56,6 +56,7 @@ typedef struct Subject
 	char	   *name;			/* qualified and quoted */
 	Oid			owner;
 	bool		partitioned;
+	bool		is_partition;
 	AttrNumber	column;
 	char	   *column_name;	/* quoted */
 	Oid			column_type;	/* base type */
@@ -81,11 +82,15 @@ check_kind(Relation rel)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a table", RelationGetRelationName(rel)),
 				 errhint("Only ordinary and partitioned tables can be guarded.")));
-	if (rel->rd_rel->relispartition)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is a partition", RelationGetRelationName(rel)),
-				 errhint("Name the partitioned table: a guard is for all its partitions.")));
+}
+
+static void
+refuse_partition(Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("\"%s\" is a partition", get_rel_name(relid)),
+			 errhint("Name the partitioned table: a guard is for all its partitions.")));
 }
 
 /*
@@ -110,6 +115,7 @@ open_subject(Subject *subject, Oid relid)
 	subject->owner = rel->rd_rel->relowner;
 	subject->partitioned =
 		rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+	subject->is_partition = rel->rd_rel->relispartition;
 	subject->name =
 		quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
 								   RelationGetRelationName(rel));
@@ -117,9 +123,12 @@ open_subject(Subject *subject, Oid relid)
 	relation_close(rel, NoLock);
 }
 
+/* Finds the column that is to be guarded. */
 static void
 find_column(Subject *subject, const char *name)
 {
+	if (subject->is_partition)
+		refuse_partition(subject->relid);
 	subject->column = get_attnum(subject->relid, name);
 	if (subject->column <= 0)
 		ereport(ERROR,
@@ -131,7 +140,11 @@ find_column(Subject *subject, const char *name)
 												   subject->column));
 }
 
-/* Triggers of the table that call one of these functions. */
+/*
+ * Triggers of the table that call one of these functions.  Those of a
+ * partition belong to the partitioned table, unless it was guarded before it
+ * became one.
+ */
 static List *
 triggers_of(Oid relid, const char *const *functions)
 {
@@ -149,8 +162,11 @@ triggers_of(Oid relid, const char *const *functions)
 		function = get_func_name(trigger->tgfoid);
 		for (int j = 0; functions[j] != NULL; j++)
 		{
-			if (strcmp(function, functions[j]) == 0)
-				names = lappend(names, pstrdup(trigger->tgname));
+			if (strcmp(function, functions[j]) != 0)
+				continue;
+			if (trigger->tgisclone)
+				refuse_partition(relid);
+			names = lappend(names, pstrdup(trigger->tgname));
 		}
 	}
 	relation_close(rel, NoLock);
@@ -314,7 +330,6 @@ attach_state_guard(const Subject *subject, const char *machine, bool history)
 	char	   *arguments = psprintf("%s, %s", quote_literal_cstr(machine),
 									 history ? "'history'" : "'no history'");
 
-	grant_to_owner(subject, state_functions);
 	create_trigger(subject, "_idem_state_insert", "AFTER INSERT",
 				   always(subject, "NEW"), function, arguments);
 	create_trigger(subject, "_idem_state_update", "AFTER UPDATE",
@@ -329,7 +344,6 @@ attach_version_guard(const Subject *subject)
 {
 	const char *column = subject->column_name;
 
-	grant_to_owner(subject, version_functions);
 	create_trigger(subject, "zzz_idem_version_set", "BEFORE INSERT OR UPDATE",
 				   NULL, version_functions[0], "");
 	create_trigger(subject, "_idem_version_insert", "AFTER INSERT",
@@ -370,6 +384,7 @@ idem_guard_state(PG_FUNCTION_ARGS)
 				 errmsg("machine \"%s\" is not defined", machine),
 				 errhint("Define it with idem_machine.")));
 
+	grant_to_owner(&subject, state_functions);
 	present = triggers_of(subject.relid, state_functions);
 	if (subject.guard->state_column == subject.column &&
 		subject.guard->history == history &&
@@ -398,6 +413,7 @@ idem_guard_version(PG_FUNCTION_ARGS)
 	find_column(&subject, NameStr(*PG_GETARG_NAME(1)));
 	check_version_type(&subject);
 
+	grant_to_owner(&subject, version_functions);
 	present = triggers_of(subject.relid, version_functions);
 	if (subject.guard->version_column == subject.column &&
 		list_length(present) == (subject.partitioned ? 4 : 3))

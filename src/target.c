@@ -26,7 +26,7 @@
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/relation.h"
-#include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
@@ -277,18 +277,18 @@ find_cache(Relation rel)
 
 /*
  * TargetOpen - opens the table of a conditional write and locks it like any
- * write does; function is the caller's name for messages.
+ * write does, on a standby like a read.
  *
- * Errors: not a table, no primary key, or on a standby.
+ * Errors: not a table, or no primary key.
  */
 void
-TargetOpen(Target *target, Oid relid, const char *function)
+TargetOpen(Target *target, Oid relid)
 {
 	int			size;
 
-	PreventCommandDuringRecovery(function);
 	memset(target, 0, sizeof(Target));
-	target->rel = relation_open(relid, RowExclusiveLock);
+	target->rel = relation_open(relid, RecoveryInProgress() ?
+								AccessShareLock : RowExclusiveLock);
 	check_kind(target->rel);
 	target->cache = find_cache(target->rel);
 	target->nkeys = target->cache->nkeys;

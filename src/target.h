@@ -35,7 +35,7 @@ typedef struct Target
 typedef void (*TargetStatement) (StringInfo sql, const Target *target,
 								 const Guard *guard);
 
-extern void TargetOpen(Target *target, Oid relid, const char *function);
+extern void TargetOpen(Target *target, Oid relid);
 extern const Guard *TargetGuard(const Target *target);
 extern void TargetSetKey(Target *target, const char *key);
 extern void TargetSetColumns(Target *target, Jsonb *changes);

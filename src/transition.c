@@ -17,6 +17,9 @@
  *	  changed between the two: it is locked, judged and updated again.  What is
  *	  locked cannot change any more.
  *
+ * A read-only transaction begins with 2: it gets its answer, unless that is to
+ * make the step, which the server refuses in 3.
+ *
  * In REPEATABLE READ and above, the server raises 40001 in 1 or 3 where the
  * row was changed by a transaction that the snapshot does not see.
  *
@@ -25,6 +28,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/spi.h"
@@ -256,7 +260,8 @@ make_step(Target *target, const Step *step, Row *row)
 			if (strcmp(outcome, "applied") != 0)
 				return outcome;
 		}
-		if (possible && run(target, update_statement, row))
+		if (possible && (attempt > 0 || !XactReadOnly) &&
+			run(target, update_statement, row))
 			return "applied";
 		if (attempt == 0)
 		{
@@ -338,7 +343,7 @@ idem_transition(PG_FUNCTION_ARGS)
 	bool		nulls[3] = {false};
 
 	read_arguments(fcinfo, &step);
-	TargetOpen(&target, PG_GETARG_OID(0), "idem_transition()");
+	TargetOpen(&target, PG_GETARG_OID(0));
 	if (step.changes != NULL)
 		TargetSetColumns(&target, step.changes);
 	check_guards(&target, &step);

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/spi.h"
@@ -165,7 +166,7 @@ update_row(Target *target, int64 expected, int64 *version)
 {
 	const char *outcome;
 
-	if (TargetRun(target, update_statement) == 0)
+	if (XactReadOnly || TargetRun(target, update_statement) == 0)
 	{
 		outcome = judge(target, read_statement, expected, version);
 		if (outcome != NULL)
@@ -206,7 +207,7 @@ open_target(FunctionCallInfo fcinfo, Target *target)
 {
 	Jsonb	   *changes = PG_GETARG_JSONB_P(3);
 
-	TargetOpen(target, PG_GETARG_OID(0), "idem_update()");
+	TargetOpen(target, PG_GETARG_OID(0));
 	if (TargetGuard(target)->version_column == InvalidAttrNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

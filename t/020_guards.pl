@@ -66,6 +66,20 @@ $node->safe_psql('origin', $machine . q{
 my $history = $node->safe_psql('origin',
 	'SELECT * FROM idem.idempotency_machine_history ORDER BY changed_at');
 
+# a standby answers what needs no write
+$node->backup('b');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'b', has_streaming => 1);
+$standby->start;
+$node->wait_for_catchup($standby);
+is($standby->safe_psql('origin', q{SELECT outcome FROM idem.idem_transition('shop.orders', '1', 'confirmed')}),
+	'already', 'standby tells a repeat');
+is(($standby->psql('origin', q{SELECT outcome FROM idem.idem_transition('shop.orders', '1', 'nowhere')}))[1],
+	'rejected', 'standby tells what is not allowed');
+like(($standby->psql('origin', "\\set VERBOSITY sqlstate\n" . q{SELECT outcome FROM idem.idem_transition('shop.orders', '2', 'confirmed')}))[2],
+	qr/25006/, 'standby makes no step');
+$standby->stop;
+
 # a dump of the whole database
 my $dump = $node->basedir . '/whole.sql';
 $node->command_ok([ 'pg_dump', '-f', $dump, $node->connstr('origin') ], 'dump');
