@@ -20,7 +20,6 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/xact.h"
 #include "catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_inherits.h"
@@ -30,7 +29,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "guard.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "utils/builtins.h"
@@ -94,12 +92,15 @@ refuse_partition(Oid relid)
 }
 
 /*
- * Checks who asks, locks the table against writers and other guards until the
- * end of the transaction, and notes what is needed of it.  Ownership first:
- * who may not guard a table shall not be able to lock it either.
+ * Checks who asks, locks the table, and notes what is needed of it.  Ownership
+ * first: who may not guard a table shall not be able to lock it either.
+ *
+ * Callers look with AccessShareLock first, which is given back at once: a
+ * guard that is as it should be must not stop anybody.  A stronger lock stays
+ * until the transaction ends.
  */
 static void
-open_subject(Subject *subject, Oid relid)
+open_subject(Subject *subject, Oid relid, LOCKMODE lock)
 {
 	Relation	rel;
 
@@ -109,7 +110,7 @@ open_subject(Subject *subject, Oid relid)
 		aclcheck_error(ACLCHECK_NOT_OWNER,
 					   get_relkind_objtype(get_rel_relkind(relid)),
 					   get_rel_name(relid));
-	rel = relation_open(relid, ShareRowExclusiveLock);
+	rel = relation_open(relid, lock);
 	check_kind(rel);
 	subject->relid = relid;
 	subject->owner = rel->rd_rel->relowner;
@@ -120,7 +121,17 @@ open_subject(Subject *subject, Oid relid)
 		quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
 								   RelationGetRelationName(rel));
 	subject->guard = GuardFind(rel);
-	relation_close(rel, NoLock);
+	relation_close(rel, lock == AccessShareLock ? lock : NoLock);
+}
+
+/*
+ * The lock that the change needs, as the server's own statements take it, and
+ * at once, since raising a lock later invites deadlocks.
+ */
+static LOCKMODE
+change_lock(List *present)
+{
+	return present == NIL ? ShareRowExclusiveLock : AccessExclusiveLock;
 }
 
 /* Finds the column that is to be guarded. */
@@ -148,7 +159,7 @@ find_column(Subject *subject, const char *name)
 static List *
 triggers_of(Oid relid, const char *const *functions)
 {
-	Relation	rel = relation_open(relid, NoLock);
+	Relation	rel = relation_open(relid, AccessShareLock);
 	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
 	List	   *names = NIL;
 
@@ -169,7 +180,7 @@ triggers_of(Oid relid, const char *const *functions)
 			names = lappend(names, pstrdup(trigger->tgname));
 		}
 	}
-	relation_close(rel, NoLock);
+	relation_close(rel, AccessShareLock);
 	return names;
 }
 
@@ -324,6 +335,16 @@ tell_about_children(const Subject *subject)
 }
 
 static void
+check_machine(const char *name)
+{
+	if (MachineGet(name) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("machine \"%s\" is not defined", name),
+				 errhint("Define it with idem_machine.")));
+}
+
+static void
 attach_state_guard(const Subject *subject, const char *machine, bool history)
 {
 	const char *function = state_functions[0];
@@ -367,6 +388,8 @@ idem_guard_state(PG_FUNCTION_ARGS)
 	char	   *machine;
 	bool		history;
 	List	   *present;
+	LOCKMODE	lock;
+	LOCKMODE	needed = AccessShareLock;
 
 	require_argument(fcinfo, 0, "target");
 	require_argument(fcinfo, 1, "state_column");
@@ -375,22 +398,22 @@ idem_guard_state(PG_FUNCTION_ARGS)
 	machine = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	history = PG_GETARG_BOOL(3);
 
-	open_subject(&subject, PG_GETARG_OID(0));
-	find_column(&subject, NameStr(*PG_GETARG_NAME(1)));
-	check_state_type(&subject);
-	if (MachineGet(machine) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("machine \"%s\" is not defined", machine),
-				 errhint("Define it with idem_machine.")));
-
-	grant_to_owner(&subject, state_functions);
-	present = triggers_of(subject.relid, state_functions);
-	if (subject.guard->state_column == subject.column &&
-		subject.guard->history == history &&
-		strcmp(subject.guard->machine, machine) == 0 &&
-		list_length(present) == (subject.partitioned ? 3 : 2))
-		PG_RETURN_VOID();
+	do
+	{
+		lock = needed;
+		open_subject(&subject, PG_GETARG_OID(0), lock);
+		find_column(&subject, NameStr(*PG_GETARG_NAME(1)));
+		check_state_type(&subject);
+		check_machine(machine);
+		grant_to_owner(&subject, state_functions);
+		present = triggers_of(subject.relid, state_functions);
+		if (subject.guard->state_column == subject.column &&
+			subject.guard->history == history &&
+			strcmp(subject.guard->machine, machine) == 0 &&
+			list_length(present) == (subject.partitioned ? 3 : 2))
+			PG_RETURN_VOID();
+		needed = change_lock(present);
+	} while (lock < needed);
 
 	drop_triggers(&subject, present);
 	attach_state_guard(&subject, machine, history);
@@ -406,18 +429,24 @@ idem_guard_version(PG_FUNCTION_ARGS)
 {
 	Subject		subject;
 	List	   *present;
+	LOCKMODE	lock;
+	LOCKMODE	needed = AccessShareLock;
 
 	require_argument(fcinfo, 0, "target");
 	require_argument(fcinfo, 1, "version_column");
-	open_subject(&subject, PG_GETARG_OID(0));
-	find_column(&subject, NameStr(*PG_GETARG_NAME(1)));
-	check_version_type(&subject);
-
-	grant_to_owner(&subject, version_functions);
-	present = triggers_of(subject.relid, version_functions);
-	if (subject.guard->version_column == subject.column &&
-		list_length(present) == (subject.partitioned ? 4 : 3))
-		PG_RETURN_VOID();
+	do
+	{
+		lock = needed;
+		open_subject(&subject, PG_GETARG_OID(0), lock);
+		find_column(&subject, NameStr(*PG_GETARG_NAME(1)));
+		check_version_type(&subject);
+		grant_to_owner(&subject, version_functions);
+		present = triggers_of(subject.relid, version_functions);
+		if (subject.guard->version_column == subject.column &&
+			list_length(present) == (subject.partitioned ? 4 : 3))
+			PG_RETURN_VOID();
+		needed = change_lock(present);
+	} while (lock < needed);
 
 	drop_triggers(&subject, present);
 	attach_version_guard(&subject);
@@ -432,9 +461,15 @@ Datum
 idem_unguard(PG_FUNCTION_ARGS)
 {
 	Subject		subject;
+	List	   *present;
 
 	require_argument(fcinfo, 0, "target");
-	open_subject(&subject, PG_GETARG_OID(0));
+	open_subject(&subject, PG_GETARG_OID(0), AccessShareLock);
+	present = list_concat(triggers_of(subject.relid, state_functions),
+						  triggers_of(subject.relid, version_functions));
+	if (present == NIL)
+		PG_RETURN_VOID();
+	open_subject(&subject, PG_GETARG_OID(0), AccessExclusiveLock);
 	drop_triggers(&subject, triggers_of(subject.relid, state_functions));
 	drop_triggers(&subject, triggers_of(subject.relid, version_functions));
 	PG_RETURN_VOID();

@@ -169,8 +169,8 @@ read_triggers(Guard *guard, Relation rel)
 /*
  * GuardFind - the guards of a table that the caller has opened and locked.
  *
- * Locked, so that no trigger comes or goes while they are read; a message that
- * arrives meanwhile is about something else and makes the next call read again.
+ * For a writer the lock means that no trigger comes or goes while they are
+ * read.  A message that arrives meanwhile makes the next call read again.
  */
 const Guard *
 GuardFind(Relation rel)
