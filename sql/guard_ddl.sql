@@ -157,6 +157,35 @@ SELECT * FROM idem_update('gd', '1', 2, '{"secret": null}');
 RESET ROLE;
 SELECT * FROM gd ORDER BY id;
 
+-- roles that take turns in one session each see their own rows only
+CREATE TABLE gd_turn (id int PRIMARY KEY, state text DEFAULT 'created', version int, owner name);
+SELECT idem_guard_state('gd_turn', 'state', 'gd_order'), idem_guard_version('gd_turn');
+INSERT INTO gd_turn (id, owner) VALUES (1, 'gd_app'), (2, 'gd_stranger');
+ALTER TABLE gd_turn ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON gd_turn USING (owner = current_user);
+GRANT SELECT, UPDATE ON gd_turn TO gd_app, gd_stranger;
+GRANT EXECUTE ON FUNCTION idem_update TO gd_stranger;
+CREATE TABLE gd_answer (role text, id int, kind text, outcome text);
+DO $$
+DECLARE
+    role text;
+    t text;
+    u text;
+BEGIN
+    FOR n IN 1 .. 100 LOOP
+        role := CASE n % 2 WHEN 0 THEN 'gd_app' ELSE 'gd_stranger' END;
+        FOR i IN 1 .. 2 LOOP
+            EXECUTE format('SET LOCAL ROLE %I', role);
+            SELECT outcome INTO t FROM idem_transition('gd_turn', i::text, 'created');
+            SELECT outcome INTO u FROM idem_update('gd_turn', i::text, 99, '{"owner": "gd_app"}');
+            RESET ROLE;
+            INSERT INTO gd_answer VALUES (role, i, 'transition', t), (role, i, 'update', u);
+        END LOOP;
+    END LOOP;
+END $$;
+SELECT role, id, kind, outcome, count(*) FROM gd_answer GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3;
+DROP TABLE gd_turn, gd_answer;
+
 -- dropping the extension says what is in the way, and leaves nothing broken behind
 BEGIN;
 \set VERBOSITY sqlstate
