@@ -26,7 +26,7 @@
 #include "errors.h"
 #include "fmgr.h"
 #include "guard.h"
-#include "history.h"
+#include "statehistory.h"
 #include "move.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -128,7 +128,7 @@ judge_state(const Guard *guard, Relation rel, HeapTuple new, bool is_new,
 		report_no_step(guard, machine, rel, from, to);
 
 	if (guard->history)
-		HistoryWrite(guard, rel, new, from, to);
+		StateHistoryWrite(guard, rel, new, from, to);
 }
 
 /*

@@ -1,18 +1,19 @@
 /*-------------------------------------------------------------------------
  *
- * history.h
+ * statehistory.h
  *	  History of the states of guarded rows.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef IDEM_HISTORY_H
-#define IDEM_HISTORY_H
+#ifndef IDEM_STATEHISTORY_H
+#define IDEM_STATEHISTORY_H
 
 #include "access/htup.h"
 #include "guard.h"
 #include "utils/relcache.h"
 
-extern void HistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
-						 const char *from, const char *to);
+extern void StateHistoryWrite(const Guard *guard, Relation rel,
+							  HeapTuple new, const char *from,
+							  const char *to);
 
-#endif							/* IDEM_HISTORY_H */
+#endif							/* IDEM_STATEHISTORY_H */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * history.c
+ * statehistory.c
  *	  History of the states of guarded rows.
  *
  * Whoever changes a guarded row has no rights on the history table, so rows
@@ -22,7 +22,7 @@
 #include "compat.h"
 #include "funcapi.h"
 #include "utils/fmgroids.h"
-#include "history.h"
+#include "statehistory.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -126,11 +126,11 @@ set_text(Datum *values, bool *nulls, int column, const char *value)
 }
 
 /*
- * HistoryWrite - records that the row new of rel came into a state; from is
+ * StateHistoryWrite - records that the row new of rel came into a state; from is
  * NULL where it had none before.
  */
 void
-HistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
+StateHistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
 			 const char *from, const char *to)
 {
 	Relation	history = table_open(CatalogTable(IDEM_TABLE_MACHINE_HISTORY),
