@@ -669,3 +669,120 @@ COMMENT ON COLUMN @extschema@.idem_in_flight.since IS 'When it was made, to the 
 COMMENT ON COLUMN @extschema@.idem_in_flight.until IS 'End of the lease or of the backoff';
 COMMENT ON COLUMN @extschema@.idem_in_flight.pid IS 'Backend whose uncommitted transaction holds it';
 COMMENT ON COLUMN @extschema@.idem_in_flight.waiting IS 'Backends that wait for that transaction';
+
+/* ---- guards on the user's own tables ------------------------------------ */
+
+CREATE TABLE @extschema@.idempotency_machine (
+    machine text COLLATE "C" NOT NULL,
+    initial text[] NOT NULL,
+    transitions text[] NOT NULL,
+    CONSTRAINT idempotency_machine_pkey PRIMARY KEY (machine)
+);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_machine', '');
+
+COMMENT ON TABLE @extschema@.idempotency_machine IS 'State machines, defined by idem_machine';
+COMMENT ON COLUMN @extschema@.idempotency_machine.machine IS 'Name of the machine';
+COMMENT ON COLUMN @extschema@.idempotency_machine.initial IS 'States that a row may begin in';
+COMMENT ON COLUMN @extschema@.idempotency_machine.transitions IS 'Steps, each as from->to';
+
+CREATE TRIGGER idem_definition_changed
+    AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.idempotency_machine
+    FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_definition_changed();
+COMMENT ON TRIGGER idem_definition_changed ON @extschema@.idempotency_machine IS 'Tells all sessions to read the machines again';
+
+/*
+ * The table is named, not referenced: the history outlives the table, and an
+ * OID would mean another table after a restore.
+ */
+CREATE TABLE @extschema@.idempotency_machine_history (
+    target text COLLATE "C" NOT NULL,
+    key text COLLATE "C",
+    changed_at timestamp with time zone NOT NULL,
+    changed_by text,
+    machine text COLLATE "C" NOT NULL,
+    from_state text COLLATE "C",
+    to_state text COLLATE "C",
+    request_scope text COLLATE "C",
+    request_id text COLLATE "C"
+);
+
+CREATE INDEX idempotency_machine_history_row_idx
+    ON @extschema@.idempotency_machine_history (target, key, changed_at);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_machine_history', '');
+
+COMMENT ON TABLE @extschema@.idempotency_machine_history IS 'States of guarded rows over time, where idem_guard_state asked for it';
+COMMENT ON INDEX @extschema@.idempotency_machine_history_row_idx IS 'Finds the history of a row in its order';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.target IS 'Table, by the name it had at the time';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.key IS 'Primary key as text; NULL where the table has none';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.changed_at IS 'When the row changed; increases strictly for one row';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.changed_by IS 'Role that changed the row';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.machine IS 'Machine that allowed the step';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.from_state IS 'State before; NULL where the row had none';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.to_state IS 'State after';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.request_scope IS 'Scope of the request claimed in the same transaction, if any';
+COMMENT ON COLUMN @extschema@.idempotency_machine_history.request_id IS 'Key of the request claimed in the same transaction, if any';
+
+CREATE FUNCTION @extschema@.idem_machine(machine text, initial text[], transitions text[]) RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE CALLED ON NULL INPUT
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_machine(text, text[], text[]) IS 'Defines or redefines a state machine; transitions are written from->to';
+REVOKE ALL ON FUNCTION @extschema@.idem_machine(text, text[], text[]) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_machine_diagram(machine text, format text DEFAULT 'mermaid') RETURNS text
+    LANGUAGE c STABLE PARALLEL UNSAFE STRICT
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_machine_diagram(text, text) IS 'A state machine as a diagram for Mermaid or Graphviz (dot)';
+REVOKE ALL ON FUNCTION @extschema@.idem_machine_diagram(text, text) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_guard_state_check() RETURNS trigger
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_guard_state_check() IS 'Trigger of a state guard: refuses illegal steps and writes the history';
+REVOKE ALL ON FUNCTION @extschema@.idem_guard_state_check() FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_guard_version_set() RETURNS trigger
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_guard_version_set() IS 'Trigger of a version guard: sets the version';
+REVOKE ALL ON FUNCTION @extschema@.idem_guard_version_set() FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_guard_version_check() RETURNS trigger
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_guard_version_check() IS 'Trigger of a version guard: refuses a version that is not the next one';
+REVOKE ALL ON FUNCTION @extschema@.idem_guard_version_check() FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_guard_state(target regclass, state_column name, machine text, history boolean DEFAULT false) RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE CALLED ON NULL INPUT
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_guard_state(regclass, name, text, boolean) IS 'Lets only steps of a state machine pass in a column of a table';
+REVOKE ALL ON FUNCTION @extschema@.idem_guard_state(regclass, name, text, boolean) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_guard_version(target regclass, version_column name DEFAULT 'version') RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE CALLED ON NULL INPUT
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_guard_version(regclass, name) IS 'Keeps a version number in a column of a table';
+REVOKE ALL ON FUNCTION @extschema@.idem_guard_version(regclass, name) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_unguard(target regclass) RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE CALLED ON NULL INPUT
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_unguard(regclass) IS 'Takes the guards off a table';
+REVOKE ALL ON FUNCTION @extschema@.idem_unguard(regclass) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_transition(target regclass, key text, to_state text, from_state text DEFAULT NULL,
+                                            expected_version bigint DEFAULT NULL, changes jsonb DEFAULT NULL)
+    RETURNS TABLE (outcome text, state text, version bigint)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE CALLED ON NULL INPUT ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_transition(regclass, text, text, text, bigint, jsonb) IS 'Makes a step of a guarded row: applied, already, rejected, stale or not_found';
+REVOKE ALL ON FUNCTION @extschema@.idem_transition(regclass, text, text, text, bigint, jsonb) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_update(target regclass, key text, expected_version bigint, changes jsonb)
+    RETURNS TABLE (outcome text, version bigint)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE CALLED ON NULL INPUT ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_update(regclass, text, bigint, jsonb) IS 'Changes a row if it still has a version: applied, unchanged, stale or not_found';
+REVOKE ALL ON FUNCTION @extschema@.idem_update(regclass, text, bigint, jsonb) FROM PUBLIC;

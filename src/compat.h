@@ -12,6 +12,7 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "executor/executor.h"
 #include "utils/acl.h"
@@ -121,6 +122,17 @@ compat_primary_key_index(Relation rel)
 	return RelationGetPrimaryKeyIndex(rel, false);
 #else
 	return RelationGetPrimaryKeyIndex(rel);
+#endif
+}
+
+/* 16: the same for ownership. */
+static inline bool
+compat_table_ownercheck(Oid relid, Oid roleid)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(RelationRelationId, relid, roleid);
+#else
+	return pg_class_ownercheck(relid, roleid);
 #endif
 }
 
