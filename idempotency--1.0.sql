@@ -139,3 +139,27 @@ CREATE TRIGGER idem_definition_changed
     AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.idempotency_scope
     FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_definition_changed();
 COMMENT ON TRIGGER idem_definition_changed ON @extschema@.idempotency_scope IS 'Tells all sessions to read the policies again';
+
+/* ---- conditional writes ------------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_insert(
+    target pg_catalog.regclass,
+    new_row jsonb,
+    conflict_columns name[] DEFAULT NULL)
+    RETURNS TABLE (outcome text, differs text[], stored jsonb)
+    LANGUAGE c VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_insert(pg_catalog.regclass, jsonb, name[]) IS 'Inserts a row unless its key is there: inserted, exists (the same values) or differs';
+REVOKE ALL ON FUNCTION @extschema@.idem_insert(pg_catalog.regclass, jsonb, name[]) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_upsert(
+    target pg_catalog.regclass,
+    new_row jsonb,
+    update_columns name[] DEFAULT NULL,
+    expected_version bigint DEFAULT NULL,
+    conflict_columns name[] DEFAULT NULL)
+    RETURNS TABLE (outcome text, version bigint, stored jsonb)
+    LANGUAGE c VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[], bigint, name[]) IS 'Inserts a row or updates named columns of the one with its key: inserted, updated, unchanged (nothing written) or stale';
+REVOKE ALL ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[], bigint, name[]) FROM PUBLIC;

@@ -106,6 +106,11 @@ compat_decode_datetime(char **field, int *ftype, int nf, int *dtype,
 #endif
 }
 
+/* 18: a function that never returns says so in front. */
+#ifndef pg_noreturn
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
 /* 17: an extension can name what it waits for. */
 static inline uint32
 compat_wait_event(const char *name)

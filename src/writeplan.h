@@ -1,0 +1,85 @@
+/*-------------------------------------------------------------------------
+ *
+ * writeplan.h
+ *	  Statements of conditional writes to one table.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef IDEM_WRITEPLAN_H
+#define IDEM_WRITEPLAN_H
+
+#include "compat.h"
+#include "conflict.h"
+#include "executor/spi.h"
+#include "rowjson.h"
+#include "utils/array.h"
+
+/*
+ * How often a write tries again after it lost a race.  Each turn needs the row
+ * to come or go once more between two statements.
+ */
+#define WRITE_ROUNDS 10
+
+/* What a caller asks for, as far as the statements depend on it. */
+typedef struct WriteRequest
+{
+	Relation	rel;
+	Jsonb	   *new_row;
+	ArrayType  *conflict_columns;	/* or NULL */
+	ArrayType  *update_columns; /* or NULL */
+	bool		upsert;
+} WriteRequest;
+
+/* The prepared statements of a request; everything in its memory context. */
+typedef struct WritePlan
+{
+	MemoryContext context;
+	RowJsonReader reader;
+	ConflictTarget target;
+	Bitmapset  *columns;		/* that the new row names */
+	Bitmapset  *updated;		/* that an update sets */
+	Bitmapset  *compared;		/* that decide whether the row is the same */
+	AttrNumber	version_column; /* of the version guard, or 0 */
+	bool		reads_version;	/* may the caller see it? */
+	int			nparams;
+	Oid		   *param_types;
+	SPIPlanPtr	probe;
+	SPIPlanPtr	lock;			/* NULL where nothing is ever updated */
+	SPIPlanPtr	insert;
+	SPIPlanPtr	update;
+} WritePlan;
+
+/* The values of one call, as parameters of the statements. */
+typedef struct WriteValues
+{
+	Datum	   *columns;		/* by column number - 1 */
+	bool	   *column_nulls;
+	Datum	   *params;
+	char	   *param_nulls;
+} WriteValues;
+
+/* A row of the table, as it was found or left. */
+typedef struct WriteRow
+{
+	bool		has_version;
+	int64		version;
+	bool		has_stored;
+	Datum		stored;			/* jsonb */
+	Bitmapset  *differs;		/* compared columns with other values */
+} WriteRow;
+
+extern void WriteRequestTake(FunctionCallInfo fcinfo, int conflict_argument,
+							 WriteRequest *request);
+extern void WritePlanBuild(WritePlan *plan, const WriteRequest *request);
+extern void WritePlanFree(WritePlan *plan);
+extern void WritePlanRead(WritePlan *plan, Relation rel, Jsonb *new_row,
+						  WriteValues *values);
+extern bool WritePlanProbe(WritePlan *plan, WriteValues *values, bool lock,
+						   WriteRow *row);
+extern bool WritePlanInsert(WritePlan *plan, WriteValues *values,
+							WriteRow *row);
+extern bool WritePlanUpdate(WritePlan *plan, WriteValues *values,
+							WriteRow *row);
+pg_noreturn extern void WritePlanGiveUp(Relation rel);
+
+#endif							/* IDEM_WRITEPLAN_H */
