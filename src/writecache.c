@@ -283,6 +283,8 @@ WriteCacheRelease(WritePlan *plan)
 	WriteCacheEntry *entry = (WriteCacheEntry *) plan;
 
 	Assert(entry->users > 0);
+	if (plan->broken)
+		entry->doomed = true;
 	if (--entry->users > 0 || !entry->doomed)
 		return;
 	for (int i = 0; i < WRITE_CACHE_SLOTS; i++)

@@ -201,6 +201,8 @@ choose_updated(WritePlan *plan, const WriteRequest *request)
 		plan->updated = bms_del_member(plan->updated, plan->target.columns[i]);
 	if (plan->version_column > 0)
 		plan->updated = bms_del_member(plan->updated, plan->version_column);
+	if (bms_is_empty(plan->updated))
+		plan->updated = NULL;
 }
 
 /* ---- the text of the statements ---- */
@@ -478,7 +480,10 @@ WritePlanFree(WritePlan *plan)
 
 /* ---- running ---- */
 
-/* A key with a NULL in it is never found again: a retry would insert twice. */
+/*
+ * A key with a NULL in it is never found again: a retry would insert twice.
+ * Where the column forbids NULL the server says so itself.
+ */
 static void
 check_key(WritePlan *plan, Relation rel, WriteValues *values)
 {
@@ -488,7 +493,8 @@ check_key(WritePlan *plan, Relation rel, WriteValues *values)
 	{
 		AttrNumber	column = plan->target.columns[i];
 
-		if (values->column_nulls[column - 1])
+		if (values->column_nulls[column - 1] &&
+			!TupleDescAttr(RelationGetDescr(rel), column - 1)->attnotnull)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("conflict column \"%s\" of table \"%s\" must not be NULL",
@@ -503,7 +509,8 @@ check_key(WritePlan *plan, Relation rel, WriteValues *values)
  * context.
  *
  * Raises the errors of the types' input functions, and 22004 where the row's
- * key has a NULL in it.
+ * key has a NULL in it.  After an error half way the reader may have learnt a
+ * type in part only: the plan is then not used again.
  */
 void
 WritePlanRead(WritePlan *plan, Relation rel, Jsonb *new_row,
@@ -516,7 +523,17 @@ WritePlanRead(WritePlan *plan, Relation rel, Jsonb *new_row,
 	values->params = (Datum *) palloc(plan->nparams * sizeof(Datum));
 	values->param_nulls = (char *) palloc(plan->nparams);
 
-	RowJsonRead(&plan->reader, new_row, values->columns, values->column_nulls);
+	PG_TRY();
+	{
+		RowJsonRead(&plan->reader, new_row, values->columns,
+					values->column_nulls);
+	}
+	PG_CATCH();
+	{
+		plan->broken = true;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	check_key(plan, rel, values);
 	for (int i = 0, c = -1; (c = bms_next_member(plan->columns, c)) >= 0; i++)
 	{
@@ -556,7 +573,6 @@ compare_result(WritePlan *plan, WriteValues *values, WriteRow *row,
 {
 	int			at = 0;
 
-	row->differs = NULL;
 	for (int c = -1; (c = bms_next_member(plan->compared, c)) >= 0;)
 	{
 		bool		isnull;
@@ -578,7 +594,8 @@ compare_result(WritePlan *plan, WriteValues *values, WriteRow *row,
 
 /*
  * Runs one of the statements, each with a snapshot of its own; true where it
- * gave the row.  What it tells of the row goes into the caller's memory.
+ * gave the row.  What it tells of the row goes into the caller's memory; where
+ * there is none, nothing of an earlier answer stays.
  */
 static bool
 run(WritePlan *plan, SPIPlanPtr statement, WriteValues *values, bool compare,
@@ -588,6 +605,7 @@ run(WritePlan *plan, SPIPlanPtr statement, WriteValues *values, bool compare,
 	int			rc;
 	bool		found;
 
+	memset(row, 0, sizeof(*row));
 	SPI_connect();
 	rc = SPI_execute_plan(statement, values->params, values->param_nulls,
 						  false, 0);

@@ -47,6 +47,7 @@ typedef struct WritePlan
 	SPIPlanPtr	lock;			/* NULL where nothing is ever updated */
 	SPIPlanPtr	insert;
 	SPIPlanPtr	update;
+	bool		broken;			/* not to be used again */
 } WritePlan;
 
 /* The values of one call, as parameters of the statements. */
