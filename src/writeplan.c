@@ -34,6 +34,7 @@
 #include "catalog.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
@@ -107,12 +108,13 @@ find_condition_column(Node *node, AttrNumber *column)
 
 /*
  * The column that a version guard on the table counts in, or 0: it stands in
- * the WHEN condition of the guard's trigger.
+ * the WHEN condition of the guard's trigger.  Works on a copy of the triggers,
+ * since the catalog lookups may rebuild the table's cache entry.
  */
 static AttrNumber
 version_guard_column(Relation rel)
 {
-	TriggerDesc *triggers = rel->trigdesc;
+	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
 
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
@@ -666,13 +668,14 @@ void
 WritePlanGiveUp(Relation rel)
 {
 	const char *table = RelationGetRelationName(rel);
-	TriggerDesc *triggers = rel->trigdesc;
+	TriggerDesc *triggers;
 
 	if (check_enable_rls(RelationGetRelid(rel), InvalidOid, true) == RLS_ENABLED)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("row-level security of table \"%s\" stands between the caller and the row", table),
 				 errdetail("A row with this key exists, but the policies do not let the caller see it, or do not let it be updated.")));
+	triggers = rel->trigdesc;
 	if (triggers != NULL &&
 		(triggers->trig_insert_before_row || triggers->trig_update_before_row))
 		ereport(ERROR,
