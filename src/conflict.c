@@ -8,7 +8,8 @@
  * partial index is left out since whether it decides depends on the row, an
  * expression index since a new row does not name its expression; both are
  * told to the caller as the reason.  Several indexes on the same columns are
- * one candidate, as they are for ON CONFLICT.
+ * one candidate, as they are for ON CONFLICT, and the one that takes the most
+ * values for equal says how they are compared.
  *
  *-------------------------------------------------------------------------
  */
@@ -66,6 +67,30 @@ index_columns(Relation index)
 	return columns;
 }
 
+/*
+ * Does an index on the same columns take more values for equal?  That is by a
+ * collation that is not deterministic, where the one chosen so far has one.
+ */
+static bool
+is_coarser(Relation index, ConflictTarget *target)
+{
+	for (int i = 0; i < target->ncolumns; i++)
+	{
+		AttrNumber	column = index->rd_index->indkey.values[i];
+		Oid			collation = index->rd_indcollation[i];
+
+		if (!OidIsValid(collation) || get_collation_isdeterministic(collation))
+			continue;
+		for (int j = 0; j < target->ncolumns; j++)
+		{
+			if (target->columns[j] == column &&
+				get_collation_isdeterministic(target->collations[j]))
+				return true;
+		}
+	}
+	return false;
+}
+
 static void
 remember_index(Search *search, Relation index, Bitmapset *columns)
 {
@@ -103,9 +128,14 @@ consider_index(Search *search, Relation index)
 
 	if (bms_equal(columns, search->found))
 	{
-		if (index->rd_index->indnullsnotdistinct)
-			search->target->nulls_conflict = true;
-		search->found_primary |= index->rd_index->indisprimary;
+		bool		nulls_conflict = search->target->nulls_conflict;
+		bool		found_primary = search->found_primary;
+
+		if (is_coarser(index, search->target))
+			remember_index(search, index, columns);
+		search->target->nulls_conflict = nulls_conflict ||
+			index->rd_index->indnullsnotdistinct;
+		search->found_primary = found_primary || index->rd_index->indisprimary;
 	}
 	else if (search->found == NULL ||
 			 (index->rd_index->indisprimary && !search->found_primary))
@@ -146,6 +176,8 @@ search_indexes(Search *search)
 	{
 		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
 
+		if (!index->rd_index->indimmediate)
+			search->target->any_deferrable = true;
 		if (index->rd_index->indisunique)
 		{
 			const char *reason = unusable_reason(index);
@@ -189,8 +221,8 @@ refuse(Search *search)
  * given are the columns of the new row, wanted the ones asked for, or NULL:
  * then the primary key if the row has all of it, else the only unique
  * constraint that the row covers.  Raises 42P10 where that is none or
- * several, with the reasons why indexes were left out.  The caller holds a
- * lock on the table.
+ * several, with the reasons why indexes were left out.  Fills a zeroed target.
+ * The caller holds a lock on the table.
  */
 void
 ConflictChoose(Relation rel, Bitmapset *given, Bitmapset *wanted,

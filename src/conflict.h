@@ -20,6 +20,7 @@ typedef struct ConflictTarget
 	Oid			types[INDEX_MAX_KEYS];	/* that the operators take */
 	Oid			collations[INDEX_MAX_KEYS];
 	bool		nulls_conflict; /* NULLS NOT DISTINCT */
+	bool		any_deferrable; /* has the table a deferrable constraint? */
 } ConflictTarget;
 
 extern void ConflictChoose(Relation rel, Bitmapset *given, Bitmapset *wanted,

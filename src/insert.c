@@ -53,7 +53,7 @@ insert_row(WritePlan *plan, const WriteRequest *request, WriteRow *row)
 		CHECK_FOR_INTERRUPTS();
 		if (WritePlanProbe(plan, &values, false, row))
 			return row->differs == NULL ? "exists" : "differs";
-		if (WritePlanInsert(plan, &values, row))
+		if (WritePlanInsert(plan, &values, round == 0, row))
 			return "inserted";
 	}
 	WritePlanGiveUp(request->rel);

@@ -67,7 +67,7 @@ upsert_row(WritePlan *plan, const WriteRequest *request,
 		{
 			if (expected->given && expected->version != 0)
 				return "stale";
-			if (WritePlanInsert(plan, &values, row))
+			if (WritePlanInsert(plan, &values, round == 0, row))
 				return "inserted";
 			continue;
 		}

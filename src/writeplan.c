@@ -4,12 +4,13 @@
  *	  Statements of conditional writes to one table.
  *
  * A request (a table, the columns of the new row, its conflict target, the
- * columns to update) has four statements:
+ * columns to update) has these statements:
  *
- *	probe	SELECT ... WHERE key			reads only
- *	lock	SELECT ... WHERE key FOR UPDATE
- *	insert	INSERT ... ON CONFLICT (key) DO NOTHING RETURNING ...
- *	update	INSERT ... ON CONFLICT (key) DO UPDATE ... RETURNING ...
+ *	probe		SELECT ... WHERE key			reads only
+ *	lock		SELECT ... WHERE key FOR UPDATE
+ *	insert any	INSERT ... ON CONFLICT DO NOTHING RETURNING ...
+ *	insert		INSERT ... ON CONFLICT (key) DO NOTHING RETURNING ...
+ *	update		INSERT ... ON CONFLICT (key) DO UPDATE ... RETURNING ...
  *
  * They run through SPI as the caller: privileges on the table and its columns,
  * row security, triggers and constraints are the server's own.  Names are
@@ -20,9 +21,19 @@
  * another one in flight waits for it and returns nothing where that one
  * commits; the caller probes again.  Before an update the row is locked and
  * judged once more, so the update meets the very row it was decided on and
- * cannot turn into an insert, nor can it be mistaken for one.  In REPEATABLE
- * READ and above the server raises its own 40001 where the deciding row is
- * not in the snapshot.
+ * cannot turn into an insert, nor can it be mistaken for one.
+ *
+ * The first insert names no conflict target.  While REINDEX CONCURRENTLY has
+ * two indexes for one constraint, a lost race may show in the one that the
+ * server did not take for the target, and raises 23505; without a target each
+ * index is asked.  A conflict on another constraint makes that insert return
+ * nothing as well; then the next turn, which names the target, raises the
+ * error.  Where the table has a deferrable constraint the server refuses an
+ * insert without a target, so there, and for partitioned tables whose
+ * partitions may have one, the target is always named.
+ *
+ * In REPEATABLE READ and above the server raises its own 40001 where the
+ * deciding row is not in the snapshot.
  *
  *-------------------------------------------------------------------------
  */
@@ -352,7 +363,8 @@ probe_sql(WritePlan *plan, Relation rel, const char *table, const char *locking)
 }
 
 static char *
-insert_sql(WritePlan *plan, Relation rel, const char *table, Bitmapset *updated)
+insert_sql(WritePlan *plan, Relation rel, const char *table, bool target,
+		   Bitmapset *updated)
 {
 	StringInfoData sql;
 	Bitmapset  *key = NULL;
@@ -367,9 +379,13 @@ insert_sql(WritePlan *plan, Relation rel, const char *table, Bitmapset *updated)
 	appendStringInfoString(&sql, ") VALUES (");
 	for (int i = 1; i <= plan->nparams; i++)
 		appendStringInfo(&sql, "%s$%d", i > 1 ? ", " : "", i);
-	appendStringInfoString(&sql, ") ON CONFLICT (");
-	append_columns(&sql, rel, key, "");
-	appendStringInfoChar(&sql, ')');
+	appendStringInfoString(&sql, ") ON CONFLICT");
+	if (target)
+	{
+		appendStringInfoString(&sql, " (");
+		append_columns(&sql, rel, key, "");
+		appendStringInfoChar(&sql, ')');
+	}
 	if (updated == NULL)
 		appendStringInfoString(&sql, " DO NOTHING");
 	for (int c = -1; (c = bms_next_member(updated, c)) >= 0; separator = ", ")
@@ -422,10 +438,12 @@ prepare_statements(WritePlan *plan, Relation rel)
 	table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
 									   RelationGetRelationName(rel));
 	SPI_connect();
-	prepare(plan, &plan->insert, insert_sql(plan, rel, table, NULL));
+	prepare(plan, &plan->insert, insert_sql(plan, rel, table, true, NULL));
+	if (rel->rd_rel->relkind == RELKIND_RELATION && !plan->target.any_deferrable)
+		prepare(plan, &plan->insert_any, insert_sql(plan, rel, table, false, NULL));
 	if (plan->updated != NULL)
 	{
-		prepare(plan, &plan->update, insert_sql(plan, rel, table, plan->updated));
+		prepare(plan, &plan->update, insert_sql(plan, rel, table, true, plan->updated));
 		prepare(plan, &plan->lock,
 				probe_sql(plan, rel, table, locking_clause(plan, rel)));
 	}
@@ -470,7 +488,8 @@ WritePlanBuild(WritePlan *plan, const WriteRequest *request)
 void
 WritePlanFree(WritePlan *plan)
 {
-	SPIPlanPtr	statements[] = {plan->probe, plan->lock, plan->insert, plan->update};
+	SPIPlanPtr	statements[] = {plan->probe, plan->lock, plan->insert_any,
+	plan->insert, plan->update};
 
 	for (int i = 0; i < lengthof(statements); i++)
 	{
@@ -642,11 +661,16 @@ WritePlanProbe(WritePlan *plan, WriteValues *values, bool lock, WriteRow *row)
 /*
  * WritePlanInsert - inserts the row, unless its key is there already: then
  * false, and nothing is written.
+ *
+ * The first insert of a call also returns false for a conflict on another
+ * constraint; a later one raises 23505 for it.
  */
 bool
-WritePlanInsert(WritePlan *plan, WriteValues *values, WriteRow *row)
+WritePlanInsert(WritePlan *plan, WriteValues *values, bool first,
+				WriteRow *row)
 {
-	return run(plan, plan->insert, values, false, row);
+	return run(plan, first && plan->insert_any != NULL ? plan->insert_any : plan->insert,
+			   values, false, row);
 }
 
 /*

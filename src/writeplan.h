@@ -45,6 +45,7 @@ typedef struct WritePlan
 	Oid		   *param_types;
 	SPIPlanPtr	probe;
 	SPIPlanPtr	lock;			/* NULL where nothing is ever updated */
+	SPIPlanPtr	insert_any;		/* NULL where it would not do */
 	SPIPlanPtr	insert;
 	SPIPlanPtr	update;
 	bool		broken;			/* not to be used again */
@@ -77,7 +78,7 @@ extern void WritePlanRead(WritePlan *plan, Relation rel, Jsonb *new_row,
 						  WriteValues *values);
 extern bool WritePlanProbe(WritePlan *plan, WriteValues *values, bool lock,
 						   WriteRow *row);
-extern bool WritePlanInsert(WritePlan *plan, WriteValues *values,
+extern bool WritePlanInsert(WritePlan *plan, WriteValues *values, bool first,
 							WriteRow *row);
 extern bool WritePlanUpdate(WritePlan *plan, WriteValues *values,
 							WriteRow *row);
