@@ -46,15 +46,17 @@ static const char *
 insert_row(WritePlan *plan, const WriteRequest *request, WriteRow *row)
 {
 	WriteValues values;
+	bool		blind = WritePlanInsertsFirst();
 
 	WritePlanRead(plan, request->rel, request->new_row, &values);
 	for (int round = 0; round < WRITE_ROUNDS; round++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (WritePlanProbe(plan, &values, false, row))
+		if (!blind && WritePlanProbe(plan, &values, false, row))
 			return row->differs == NULL ? "exists" : "differs";
 		if (WritePlanInsert(plan, &values, round == 0, row))
 			return "inserted";
+		blind = false;
 	}
 	WritePlanGiveUp(request->rel);
 }

@@ -58,17 +58,20 @@ upsert_row(WritePlan *plan, const WriteRequest *request,
 {
 	WriteValues values;
 	const char *outcome;
+	bool		may_insert = !expected->given || expected->version == 0;
+	bool		blind = may_insert && WritePlanInsertsFirst();
 
 	WritePlanRead(plan, request->rel, request->new_row, &values);
 	for (int round = 0; round < WRITE_ROUNDS; round++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!WritePlanProbe(plan, &values, false, row))
+		if (blind || !WritePlanProbe(plan, &values, false, row))
 		{
-			if (expected->given && expected->version != 0)
+			if (!may_insert)
 				return "stale";
 			if (WritePlanInsert(plan, &values, round == 0, row))
 				return "inserted";
+			blind = false;
 			continue;
 		}
 		if ((outcome = judge(row, expected)) != NULL)

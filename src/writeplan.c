@@ -42,6 +42,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/sysattr.h"
+#include "access/xact.h"
 #include "catalog.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
@@ -644,6 +645,19 @@ run(WritePlan *plan, SPIPlanPtr statement, WriteValues *values, bool compare,
 	}
 	SPI_finish();
 	return found;
+}
+
+/*
+ * WritePlanInsertsFirst - is it better to insert without looking first?
+ *
+ * In SERIALIZABLE it is: looking for a row that is not there locks its place in
+ * the index, and then inserts of different keys fail each other.  The price is
+ * that a repeat evaluates defaults and BEFORE triggers.
+ */
+bool
+WritePlanInsertsFirst(void)
+{
+	return IsolationIsSerializable() && !XactReadOnly;
 }
 
 /*

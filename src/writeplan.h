@@ -76,6 +76,7 @@ extern void WritePlanBuild(WritePlan *plan, const WriteRequest *request);
 extern void WritePlanFree(WritePlan *plan);
 extern void WritePlanRead(WritePlan *plan, Relation rel, Jsonb *new_row,
 						  WriteValues *values);
+extern bool WritePlanInsertsFirst(void);
 extern bool WritePlanProbe(WritePlan *plan, WriteValues *values, bool lock,
 						   WriteRow *row);
 extern bool WritePlanInsert(WritePlan *plan, WriteValues *values, bool first,
