@@ -103,13 +103,13 @@ take_expected(FunctionCallInfo fcinfo, int arg, Expected *expected)
 static void
 require_version_guard(WritePlan *plan, const WriteRequest *request)
 {
-	if (plan->version_column == 0)
+	if (plan->shape.version_column == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no version guard",
 						RelationGetRelationName(request->rel)),
 				 errhint("Attach one with idem_guard_version, or leave expected_version out.")));
-	if (!plan->reads_version)
+	if (!plan->shape.reads_version)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for the version column of table \"%s\"",

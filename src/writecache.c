@@ -209,7 +209,7 @@ new_entry(StringInfo key, uint32 hash, const WriteRequest *request)
 static void
 remember_types(WriteCacheEntry *entry)
 {
-	ConflictTarget *target = &entry->plan.target;
+	ConflictTarget *target = &entry->plan.shape.target;
 
 	entry->ntypes = target->ncolumns;
 	for (int i = 0; i < target->ncolumns; i++)

@@ -13,9 +13,7 @@
  *	update		INSERT ... ON CONFLICT (key) DO UPDATE ... RETURNING ...
  *
  * They run through SPI as the caller: privileges on the table and its columns,
- * row security, triggers and constraints are the server's own.  Names are
- * quoted and qualified, operators are written OPERATOR(schema.op), and values
- * are parameters of the columns' own types.
+ * row security, triggers and constraints are the server's own.
  *
  * The races: the probe sees a committed row or none.  An insert that meets
  * another one in flight waits for it and returns nothing where that one
@@ -39,384 +37,20 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "access/relation.h"
-#include "access/sysattr.h"
 #include "access/xact.h"
-#include "catalog.h"
-#include "catalog/pg_collation.h"
-#include "catalog/pg_type.h"
-#include "commands/trigger.h"
 #include "compat.h"
 #include "miscadmin.h"
-#include "nodes/nodeFuncs.h"
 #include "rowequal.h"
-#include "utils/acl.h"
-#include "utils/builtins.h"
 #include "utils/datum.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/rls.h"
-#include "utils/syscache.h"
 #include "writeplan.h"
-
-/* Opens the table; its lock stays until the transaction ends. */
-static Relation
-open_target(Oid relid)
-{
-	Relation	rel = try_relation_open(relid, AccessShareLock);
-
-	if (rel == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
-	if (rel->rd_rel->relkind != RELKIND_RELATION &&
-		rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not a table", RelationGetRelationName(rel)),
-				 errhint("Only ordinary and partitioned tables have unique constraints.")));
-	return rel;
-}
-
-/*
- * WriteRequestTake - reads the arguments that all conditional writes have: the
- * table first, the new row second, the conflict columns where told.
- *
- * Opens the table, for the caller to close with NoLock.  Raises 22004 for a
- * missing table or row, 42P01 where there is no such relation and 42809 where
- * it is no table.
- */
-void
-WriteRequestTake(FunctionCallInfo fcinfo, int conflict_argument,
-				 WriteRequest *request)
-{
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be NULL",
-						PG_ARGISNULL(0) ? "target" : "new_row")));
-	request->new_row = PG_GETARG_JSONB_P(1);
-	if (!PG_ARGISNULL(conflict_argument))
-		request->conflict_columns = PG_GETARG_ARRAYTYPE_P(conflict_argument);
-	request->rel = open_target(PG_GETARG_OID(0));
-}
-
-/* ---- what the request means ---- */
-
-/* Finds the column that a trigger's WHEN condition speaks of. */
-static bool
-find_condition_column(Node *node, AttrNumber *column)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, Var))
-	{
-		*column = ((Var *) node)->varattno;
-		return true;
-	}
-	return expression_tree_walker(node, find_condition_column, column);
-}
-
-/*
- * The column that a version guard on the table counts in, or 0: it stands in
- * the WHEN condition of the guard's trigger.  Works on a copy of the triggers,
- * since the catalog lookups may rebuild the table's cache entry.
- */
-static AttrNumber
-version_guard_column(Relation rel)
-{
-	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
-
-	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
-	{
-		Trigger    *trigger = &triggers->triggers[i];
-		char	   *name = get_func_name(trigger->tgfoid);
-		AttrNumber	column = 0;
-
-		if (name == NULL || strcmp(name, "idem_version_guard") != 0 ||
-			get_func_namespace(trigger->tgfoid) != CatalogSchema() ||
-			trigger->tgqual == NULL)
-			continue;
-		find_condition_column(stringToNode(trigger->tgqual), &column);
-		if (column > 0)
-			return column;
-	}
-	return 0;
-}
-
-/* Columns named in an array argument; each must be in the new row. */
-static Bitmapset *
-named_columns(Relation rel, ArrayType *names, Bitmapset *given,
-			  const char *argument)
-{
-	Bitmapset  *columns = NULL;
-	Datum	   *elems;
-	bool	   *nulls;
-	int			nelems;
-
-	deconstruct_array(names, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR,
-					  &elems, &nulls, &nelems);
-	for (int i = 0; i < nelems; i++)
-	{
-		AttrNumber	column;
-
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("%s must not contain NULL", argument)));
-		column = RowJsonColumn(rel, NameStr(*DatumGetName(elems[i])));
-		if (!bms_is_member(column, given))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
-					 errmsg("column \"%s\" of %s is not in the new row",
-							NameStr(*DatumGetName(elems[i])), argument),
-					 errhint("Give the new row a value for each column named there.")));
-		columns = bms_add_member(columns, column);
-	}
-	return columns;
-}
-
-/* Chooses the conflict target of a request. */
-static void
-choose_target(WritePlan *plan, const WriteRequest *request)
-{
-	Bitmapset  *wanted = NULL;
-
-	if (request->conflict_columns != NULL)
-	{
-		wanted = named_columns(request->rel, request->conflict_columns,
-							   plan->columns, "conflict_columns");
-		if (wanted == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
-					 errmsg("conflict_columns must not be empty")));
-	}
-	ConflictChoose(request->rel, plan->columns, wanted, &plan->target);
-}
-
-/*
- * Chooses the columns that an update sets: the ones asked for, else all of the
- * new row but the key and the version, which counts itself.
- */
-static void
-choose_updated(WritePlan *plan, const WriteRequest *request)
-{
-	if (!request->upsert)
-		return;
-	if (request->update_columns != NULL)
-	{
-		plan->updated = named_columns(request->rel, request->update_columns,
-									  plan->columns, "update_columns");
-		return;
-	}
-	plan->updated = bms_copy(plan->columns);
-	for (int i = 0; i < plan->target.ncolumns; i++)
-		plan->updated = bms_del_member(plan->updated, plan->target.columns[i]);
-	if (plan->version_column > 0)
-		plan->updated = bms_del_member(plan->updated, plan->version_column);
-	if (bms_is_empty(plan->updated))
-		plan->updated = NULL;
-}
-
-/* ---- the text of the statements ---- */
-
-/* Number of a column's parameter: they stand in the order of the columns. */
-static int
-param_number(WritePlan *plan, AttrNumber column)
-{
-	return bms_member_index(plan->columns, column) + 1;
-}
-
-static const char *
-column_name(Relation rel, AttrNumber column)
-{
-	return quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(rel),
-												  column - 1)->attname));
-}
-
-static bool
-may_select(Relation rel, AttrNumber column)
-{
-	Oid			relid = RelationGetRelid(rel);
-
-	return pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK ||
-		pg_attribute_aclcheck(relid, column, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
-}
-
-/* The row as the caller may see it, as jsonb. */
-static void
-append_stored(StringInfo sql, Relation rel)
-{
-	TupleDesc	desc = RelationGetDescr(rel);
-	const char *separator = "";
-
-	if (pg_class_aclcheck(RelationGetRelid(rel), GetUserId(),
-						  ACL_SELECT) == ACLCHECK_OK)
-	{
-		appendStringInfoString(sql, "pg_catalog.to_jsonb(t.*)");
-		return;
-	}
-	appendStringInfoString(sql, "(SELECT pg_catalog.to_jsonb(s.*) FROM (SELECT ");
-	for (int i = 0; i < desc->natts; i++)
-	{
-		if (TupleDescAttr(desc, i)->attisdropped || !may_select(rel, i + 1))
-			continue;
-		appendStringInfo(sql, "%st.%s", separator, column_name(rel, i + 1));
-		separator = ", ";
-	}
-	appendStringInfoString(sql, ") AS s)");
-}
-
-/* What every statement tells of a row: its version and the row itself. */
-static void
-append_result(StringInfo sql, WritePlan *plan, Relation rel)
-{
-	if (plan->reads_version)
-		appendStringInfo(sql, "t.%s::pg_catalog.int8, ",
-						 column_name(rel, plan->version_column));
-	else
-		appendStringInfoString(sql, "NULL::pg_catalog.int8, ");
-	append_stored(sql, rel);
-}
-
-static void
-append_columns(StringInfo sql, Relation rel, Bitmapset *columns,
-			   const char *prefix)
-{
-	const char *separator = "";
-
-	for (int c = -1; (c = bms_next_member(columns, c)) >= 0;)
-	{
-		appendStringInfo(sql, "%s%s%s", separator, prefix, column_name(rel, c));
-		separator = ", ";
-	}
-}
-
-static const char *
-collation_name(Oid collation)
-{
-	HeapTuple	tuple = SearchSysCache1(COLLOID, ObjectIdGetDatum(collation));
-	Form_pg_collation form;
-	const char *name;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for collation %u", collation);
-	form = (Form_pg_collation) GETSTRUCT(tuple);
-	name = quote_qualified_identifier(get_namespace_name(form->collnamespace),
-									  NameStr(form->collname));
-	ReleaseSysCache(tuple);
-	return name;
-}
-
-/*
- * The condition on one column of the key, in the words of the index: its
- * operator and its collation, so that it finds what the index would refuse.
- */
-static void
-append_key_column(StringInfo sql, WritePlan *plan, Relation rel, int i)
-{
-	ConflictTarget *target = &plan->target;
-	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel),
-										  target->columns[i] - 1);
-	char	   *left = psprintf("t.%s", column_name(rel, att->attnum));
-	char	   *right = psprintf("$%d", param_number(plan, att->attnum));
-
-	if (target->nulls_conflict)
-		appendStringInfo(sql, "(pg_catalog.num_nulls(%s, %s) OPERATOR(pg_catalog.=) 2 OR ",
-						 left, right);
-	if (target->collations[i] != att->attcollation)
-		left = psprintf("(%s COLLATE %s)", left,
-						collation_name(target->collations[i]));
-	generate_operator_clause(sql, left, att->atttypid, target->operators[i],
-							 right, att->atttypid);
-	if (target->nulls_conflict)
-		appendStringInfoChar(sql, ')');
-}
-
-/*
- * The statements that look for the row.  Like INSERT ... ON CONFLICT they see
- * a table without its inheritance children, a partitioned one with its
- * partitions.
- */
-static char *
-probe_sql(WritePlan *plan, Relation rel, const char *table, const char *locking)
-{
-	StringInfoData sql;
-
-	initStringInfo(&sql);
-	appendStringInfoString(&sql, "SELECT ");
-	append_columns(&sql, rel, plan->compared, "t.");
-	if (plan->compared != NULL)
-		appendStringInfoString(&sql, ", ");
-	append_result(&sql, plan, rel);
-	appendStringInfo(&sql, " FROM %s%s AS t WHERE ",
-					 rel->rd_rel->relkind == RELKIND_RELATION ? "ONLY " : "",
-					 table);
-	for (int i = 0; i < plan->target.ncolumns; i++)
-	{
-		if (i > 0)
-			appendStringInfoString(&sql, " AND ");
-		append_key_column(&sql, plan, rel, i);
-	}
-	appendStringInfoString(&sql, locking);
-	return sql.data;
-}
-
-static char *
-insert_sql(WritePlan *plan, Relation rel, const char *table, bool target,
-		   Bitmapset *updated)
-{
-	StringInfoData sql;
-	Bitmapset  *key = NULL;
-	const char *separator = " DO UPDATE SET ";
-
-	for (int i = 0; i < plan->target.ncolumns; i++)
-		key = bms_add_member(key, plan->target.columns[i]);
-
-	initStringInfo(&sql);
-	appendStringInfo(&sql, "INSERT INTO %s AS t (", table);
-	append_columns(&sql, rel, plan->columns, "");
-	appendStringInfoString(&sql, ") VALUES (");
-	for (int i = 1; i <= plan->nparams; i++)
-		appendStringInfo(&sql, "%s$%d", i > 1 ? ", " : "", i);
-	appendStringInfoString(&sql, ") ON CONFLICT");
-	if (target)
-	{
-		appendStringInfoString(&sql, " (");
-		append_columns(&sql, rel, key, "");
-		appendStringInfoChar(&sql, ')');
-	}
-	if (updated == NULL)
-		appendStringInfoString(&sql, " DO NOTHING");
-	for (int c = -1; (c = bms_next_member(updated, c)) >= 0; separator = ", ")
-		appendStringInfo(&sql, "%s%s = excluded.%s", separator,
-						 column_name(rel, c), column_name(rel, c));
-	appendStringInfoString(&sql, " RETURNING ");
-	append_result(&sql, plan, rel);
-	return sql.data;
-}
-
-/* ---- preparing ---- */
-
-/* An update of a column that foreign keys may point at locks the whole row. */
-static const char *
-locking_clause(WritePlan *plan, Relation rel)
-{
-	Bitmapset  *keys = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_KEY);
-
-	for (int c = -1; (c = bms_next_member(plan->updated, c)) >= 0;)
-	{
-		if (bms_is_member(c - FirstLowInvalidHeapAttributeNumber, keys))
-			return " FOR UPDATE OF t";
-	}
-	return " FOR NO KEY UPDATE OF t";
-}
+#include "writesql.h"
 
 static void
 prepare(WritePlan *plan, SPIPlanPtr *slot, const char *sql)
 {
-	SPIPlanPtr	prepared = SPI_prepare(sql, plan->nparams, plan->param_types);
+	SPIPlanPtr	prepared = SPI_prepare(sql, plan->shape.nparams, plan->param_types);
 
 	if (prepared == NULL)
 		elog(ERROR, "SPI_prepare failed: %s",
@@ -434,21 +68,19 @@ prepare(WritePlan *plan, SPIPlanPtr *slot, const char *sql)
 static void
 prepare_statements(WritePlan *plan, Relation rel)
 {
-	char	   *table;
+	WriteShape *shape = &plan->shape;
 
-	table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-									   RelationGetRelationName(rel));
 	SPI_connect();
-	prepare(plan, &plan->insert, insert_sql(plan, rel, table, true, NULL));
-	if (rel->rd_rel->relkind == RELKIND_RELATION && !plan->target.any_deferrable)
-		prepare(plan, &plan->insert_any, insert_sql(plan, rel, table, false, NULL));
-	if (plan->updated != NULL)
+	prepare(plan, &plan->insert, WriteSqlInsert(shape, rel, true, NULL));
+	if (rel->rd_rel->relkind == RELKIND_RELATION && !shape->target.any_deferrable)
+		prepare(plan, &plan->insert_any, WriteSqlInsert(shape, rel, false, NULL));
+	if (shape->updated != NULL)
 	{
-		prepare(plan, &plan->update, insert_sql(plan, rel, table, true, plan->updated));
-		prepare(plan, &plan->lock,
-				probe_sql(plan, rel, table, locking_clause(plan, rel)));
+		prepare(plan, &plan->update,
+				WriteSqlInsert(shape, rel, true, shape->updated));
+		prepare(plan, &plan->lock, WriteSqlProbe(shape, rel, true));
 	}
-	prepare(plan, &plan->probe, probe_sql(plan, rel, table, ""));
+	prepare(plan, &plan->probe, WriteSqlProbe(shape, rel, false));
 	SPI_finish();
 }
 
@@ -465,17 +97,9 @@ WritePlanBuild(WritePlan *plan, const WriteRequest *request)
 	Relation	rel = request->rel;
 	MemoryContext old = MemoryContextSwitchTo(plan->context);
 
-	plan->columns = RowJsonColumns(rel, request->new_row);
-	choose_target(plan, request);
-	plan->version_column = request->upsert ? version_guard_column(rel) : 0;
-	plan->reads_version = plan->version_column > 0 &&
-		may_select(rel, plan->version_column);
-	choose_updated(plan, request);
-	plan->compared = request->upsert ? plan->updated : plan->columns;
-
-	plan->nparams = bms_num_members(plan->columns);
-	plan->param_types = (Oid *) palloc(plan->nparams * sizeof(Oid));
-	for (int i = 0, c = -1; (c = bms_next_member(plan->columns, c)) >= 0; i++)
+	WriteRequestShape(request, &plan->shape);
+	plan->param_types = (Oid *) palloc(plan->shape.nparams * sizeof(Oid));
+	for (int i = 0, c = -1; (c = bms_next_member(plan->shape.columns, c)) >= 0; i++)
 		plan->param_types[i] = TupleDescAttr(RelationGetDescr(rel), c - 1)->atttypid;
 
 	RowJsonPrepare(&plan->reader, rel, plan->context);
@@ -509,11 +133,11 @@ WritePlanFree(WritePlan *plan)
 static void
 check_key(WritePlan *plan, Relation rel, WriteValues *values)
 {
-	if (plan->target.nulls_conflict)
+	if (plan->shape.target.nulls_conflict)
 		return;
-	for (int i = 0; i < plan->target.ncolumns; i++)
+	for (int i = 0; i < plan->shape.target.ncolumns; i++)
 	{
-		AttrNumber	column = plan->target.columns[i];
+		AttrNumber	column = plan->shape.target.columns[i];
 
 		if (values->column_nulls[column - 1] &&
 			!TupleDescAttr(RelationGetDescr(rel), column - 1)->attnotnull)
@@ -542,8 +166,8 @@ WritePlanRead(WritePlan *plan, Relation rel, Jsonb *new_row,
 
 	values->columns = (Datum *) palloc(natts * sizeof(Datum));
 	values->column_nulls = (bool *) palloc(natts * sizeof(bool));
-	values->params = (Datum *) palloc(plan->nparams * sizeof(Datum));
-	values->param_nulls = (char *) palloc(plan->nparams);
+	values->params = (Datum *) palloc(plan->shape.nparams * sizeof(Datum));
+	values->param_nulls = (char *) palloc(plan->shape.nparams);
 
 	PG_TRY();
 	{
@@ -557,7 +181,7 @@ WritePlanRead(WritePlan *plan, Relation rel, Jsonb *new_row,
 	}
 	PG_END_TRY();
 	check_key(plan, rel, values);
-	for (int i = 0, c = -1; (c = bms_next_member(plan->columns, c)) >= 0; i++)
+	for (int i = 0, c = -1; (c = bms_next_member(plan->shape.columns, c)) >= 0; i++)
 	{
 		values->params[i] = values->columns[c - 1];
 		values->param_nulls[i] = values->column_nulls[c - 1] ? 'n' : ' ';
@@ -595,7 +219,7 @@ compare_result(WritePlan *plan, WriteValues *values, WriteRow *row,
 {
 	int			at = 0;
 
-	for (int c = -1; (c = bms_next_member(plan->compared, c)) >= 0;)
+	for (int c = -1; (c = bms_next_member(plan->shape.compared, c)) >= 0;)
 	{
 		bool		isnull;
 		Datum		value = SPI_getbinval(SPI_tuptable->vals[0],

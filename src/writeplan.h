@@ -9,10 +9,8 @@
 #define IDEM_WRITEPLAN_H
 
 #include "compat.h"
-#include "conflict.h"
 #include "executor/spi.h"
-#include "rowjson.h"
-#include "utils/array.h"
+#include "writerequest.h"
 
 /*
  * How often a write tries again after it lost a race.  Each turn needs the row
@@ -20,28 +18,12 @@
  */
 #define WRITE_ROUNDS 10
 
-/* What a caller asks for, as far as the statements depend on it. */
-typedef struct WriteRequest
-{
-	Relation	rel;
-	Jsonb	   *new_row;
-	ArrayType  *conflict_columns;	/* or NULL */
-	ArrayType  *update_columns; /* or NULL */
-	bool		upsert;
-} WriteRequest;
-
 /* The prepared statements of a request; everything in its memory context. */
 typedef struct WritePlan
 {
 	MemoryContext context;
 	RowJsonReader reader;
-	ConflictTarget target;
-	Bitmapset  *columns;		/* that the new row names */
-	Bitmapset  *updated;		/* that an update sets */
-	Bitmapset  *compared;		/* that decide whether the row is the same */
-	AttrNumber	version_column; /* of the version guard, or 0 */
-	bool		reads_version;	/* may the caller see it? */
-	int			nparams;
+	WriteShape	shape;
 	Oid		   *param_types;
 	SPIPlanPtr	probe;
 	SPIPlanPtr	lock;			/* NULL where nothing is ever updated */
@@ -70,8 +52,6 @@ typedef struct WriteRow
 	Bitmapset  *differs;		/* compared columns with other values */
 } WriteRow;
 
-extern void WriteRequestTake(FunctionCallInfo fcinfo, int conflict_argument,
-							 WriteRequest *request);
 extern void WritePlanBuild(WritePlan *plan, const WriteRequest *request);
 extern void WritePlanFree(WritePlan *plan);
 extern void WritePlanRead(WritePlan *plan, Relation rel, Jsonb *new_row,
