@@ -83,6 +83,13 @@ END $$;
 CREATE TRIGGER suppress BEFORE INSERT ON ci_lowered FOR EACH ROW EXECUTE FUNCTION ci_suppress();
 SELECT * FROM idem_insert('ci_lowered', '{"k": 2, "v": "x"}');
 
+-- nor is one that stores the row under another key: it is not found again
+CREATE TABLE ci_rekeyed (v text PRIMARY KEY);
+CREATE TRIGGER lower BEFORE INSERT ON ci_rekeyed FOR EACH ROW EXECUTE FUNCTION ci_lower();
+SELECT * FROM idem_insert('ci_rekeyed', '{"v": "ABC"}');
+SELECT * FROM idem_insert('ci_rekeyed', '{"v": "ABC"}');
+SELECT * FROM idem_insert('ci_rekeyed', '{"v": "abc"}');
+
 -- identity and generated columns
 CREATE TABLE ci_generated (
     id int GENERATED ALWAYS AS IDENTITY,
@@ -150,5 +157,5 @@ SELECT * FROM idem_insert('ci_parent', '{"k": 2}');
 \set VERBOSITY default
 
 DROP VIEW ci_view;
-DROP TABLE ci_payments, ci_counted, ci_lowered, ci_generated, ci_parted, ci_checked, ci_parent, ci_child;
+DROP TABLE ci_payments, ci_counted, ci_lowered, ci_rekeyed, ci_generated, ci_parted, ci_checked, ci_parent, ci_child;
 DROP FUNCTION ci_shout, ci_lower, ci_suppress;

@@ -213,8 +213,11 @@ remember_types(WriteCacheEntry *entry)
 
 	entry->ntypes = target->ncolumns;
 	for (int i = 0; i < target->ncolumns; i++)
-		entry->type_hashes[i] = GetSysCacheHashValue1(TYPEOID,
-													  ObjectIdGetDatum(target->types[i]));
+	{
+		Datum		type = ObjectIdGetDatum(target->types[i]);
+
+		entry->type_hashes[i] = GetSysCacheHashValue1(TYPEOID, type);
+	}
 }
 
 static WriteCacheEntry *

@@ -307,8 +307,11 @@ bool
 WritePlanInsert(WritePlan *plan, WriteValues *values, bool first,
 				WriteRow *row)
 {
-	return run(plan, first && plan->insert_any != NULL ? plan->insert_any : plan->insert,
-			   values, false, row);
+	SPIPlanPtr	statement = plan->insert;
+
+	if (first && plan->insert_any != NULL)
+		statement = plan->insert_any;
+	return run(plan, statement, values, false, row);
 }
 
 /*
@@ -336,14 +339,15 @@ WritePlanGiveUp(Relation rel)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("row-level security of table \"%s\" stands between the caller and the row", table),
-				 errdetail("A row with this key exists, but the policies do not let the caller see it, or do not let it be updated.")));
+				 errdetail("Its policies hide a row with this key from the caller or do not let it be updated, or a trigger suppressed the write or changed its key.")));
 	triggers = rel->trigdesc;
 	if (triggers != NULL &&
 		(triggers->trig_insert_before_row || triggers->trig_update_before_row))
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
-				 errmsg("a trigger of table \"%s\" suppressed the write", table),
-				 errhint("The table's BEFORE triggers must not return NULL for this row.")));
+				 errmsg("a trigger of table \"%s\" suppressed the write or changed its key",
+						table),
+				 errhint("Give the key as the table's BEFORE triggers leave it; they must not return NULL for this row.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 			 errmsg("could not write to table \"%s\" because of concurrent changes", table),
