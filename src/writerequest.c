@@ -110,7 +110,7 @@ version_guard_column(Relation rel)
 		char	   *name = get_func_name(trigger->tgfoid);
 		AttrNumber	column = 0;
 
-		if (name == NULL || strcmp(name, "idem_version_guard") != 0 ||
+		if (name == NULL || strcmp(name, "idem_guard_version_check") != 0 ||
 			get_func_namespace(trigger->tgfoid) != CatalogSchema() ||
 			trigger->tgqual == NULL)
 			continue;
