@@ -786,3 +786,27 @@ CREATE FUNCTION @extschema@.idem_update(target regclass, key text, expected_vers
     AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION @extschema@.idem_update(regclass, text, bigint, jsonb) IS 'Changes a row if it still has a version: applied, unchanged, stale or not_found';
 REVOKE ALL ON FUNCTION @extschema@.idem_update(regclass, text, bigint, jsonb) FROM PUBLIC;
+
+/* ---- conditional writes ------------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_insert(
+    target pg_catalog.regclass,
+    new_row jsonb,
+    conflict_columns name[] DEFAULT NULL)
+    RETURNS TABLE (outcome text, differs text[], stored jsonb)
+    LANGUAGE c VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_insert(pg_catalog.regclass, jsonb, name[]) IS 'Inserts a row unless its key is there: inserted, exists (the same values) or differs';
+REVOKE ALL ON FUNCTION @extschema@.idem_insert(pg_catalog.regclass, jsonb, name[]) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_upsert(
+    target pg_catalog.regclass,
+    new_row jsonb,
+    update_columns name[] DEFAULT NULL,
+    expected_version bigint DEFAULT NULL,
+    conflict_columns name[] DEFAULT NULL)
+    RETURNS TABLE (outcome text, version bigint, stored jsonb)
+    LANGUAGE c VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[], bigint, name[]) IS 'Inserts a row or updates named columns of the one with its key: inserted, updated, unchanged (nothing written) or stale';
+REVOKE ALL ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[], bigint, name[]) FROM PUBLIC;

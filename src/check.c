@@ -26,8 +26,8 @@
 #include "errors.h"
 #include "fmgr.h"
 #include "guard.h"
-#include "statehistory.h"
 #include "move.h"
+#include "statehistory.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 

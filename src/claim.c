@@ -421,7 +421,7 @@ claim_new(Log *log, const ClaimRequest *request, ClaimAnswer *answer)
 	if (!LogInsert(log, values, nulls))
 		return false;
 	HistoryRecord(&request->policy, NULL, values, nulls);
-	DurabilityClaimMade();
+	DurabilityClaimMade(&request->key);
 	answer_claimed(answer, request, values);
 	return true;
 }
@@ -450,7 +450,7 @@ claim_existing(Log *log, const ClaimRequest *request, const LogRow *row,
 				LifeForget(row);
 			HistoryRecord(&request->policy, new_life ? NULL : row, values,
 						  nulls);
-			DurabilityClaimMade();
+			DurabilityClaimMade(&request->key);
 			answer_claimed(answer, request, values);
 			answer->taken_over = !new_life &&
 				LogRowStatus(row) == LOG_PROCESSING;

@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "compat.h"
 #include "durability.h"
 #include "settings.h"
 #include "utils/memutils.h"
@@ -29,6 +30,7 @@ typedef struct Level
 	int			nest_level;
 	int64		open_claims;	/* may be negative: ended a parent's */
 	bool		must_flush;
+	RequestKey	last_claim;		/* request_id is NULL where there is none */
 	struct Level *parent;
 } Level;
 
@@ -53,13 +55,50 @@ present_level(void)
 	return innermost;
 }
 
+static text *
+copy_text(const text *value)
+{
+	return memcpy(MemoryContextAlloc(TopTransactionContext, VARSIZE_ANY(value)),
+				  value, VARSIZE_ANY(value));
+}
+
+static void
+forget_last_claim(Level *level)
+{
+	if (level->last_claim.request_id == NULL)
+		return;
+	pfree(level->last_claim.scope);
+	pfree(level->last_claim.request_id);
+	level->last_claim.request_id = NULL;
+}
+
 /*
  * DurabilityClaimMade - this transaction made a claim.
  */
 void
-DurabilityClaimMade(void)
+DurabilityClaimMade(const RequestKey *key)
 {
-	present_level()->open_claims++;
+	Level	   *level = present_level();
+
+	level->open_claims++;
+	forget_last_claim(level);
+	level->last_claim.scope = copy_text(key->scope);
+	level->last_claim.request_id = copy_text(key->request_id);
+}
+
+/*
+ * DurabilityLastClaim - the request that this transaction claimed last, ended
+ * or not; NULL where it claimed none.  Good until the next claim.
+ */
+const RequestKey *
+DurabilityLastClaim(void)
+{
+	for (Level *level = innermost; level != NULL; level = level->parent)
+	{
+		if (level->last_claim.request_id != NULL)
+			return &level->last_claim;
+	}
+	return NULL;
 }
 
 /*
@@ -136,6 +175,11 @@ merge_into_parent(void)
 	{
 		level->parent->open_claims += level->open_claims;
 		level->parent->must_flush |= level->must_flush;
+		if (level->last_claim.request_id != NULL)
+		{
+			forget_last_claim(level->parent);
+			level->parent->last_claim = level->last_claim;
+		}
 		innermost = level->parent;
 		pfree(level);
 	}
@@ -158,6 +202,7 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId my_id,
 		Level	   *level = innermost;
 
 		innermost = level->parent;
+		forget_last_claim(level);
 		pfree(level);
 	}
 }

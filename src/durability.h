@@ -8,8 +8,11 @@
 #ifndef IDEM_DURABILITY_H
 #define IDEM_DURABILITY_H
 
+#include "request.h"
+
 extern void DurabilityInit(void);
-extern void DurabilityClaimMade(void);
+extern void DurabilityClaimMade(const RequestKey *key);
+extern const RequestKey *DurabilityLastClaim(void);
 extern void DurabilityClaimEnded(void);
 extern void DurabilityRequireFlush(void);
 

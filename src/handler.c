@@ -43,6 +43,15 @@ PG_FUNCTION_INFO_V1(idem_current);
 /* Claim of the innermost handler that runs. */
 static RunningClaim *running = NULL;
 
+/*
+ * HandlerRunning - the claim whose handler runs; NULL outside of any.
+ */
+const RunningClaim *
+HandlerRunning(void)
+{
+	return running;
+}
+
 /* An error that says what a handler has to look like. */
 static void
 refuse_handler(const char *name, int code, const char *why)

@@ -22,6 +22,7 @@ typedef struct RunningClaim
 	struct RunningClaim *outer;
 } RunningClaim;
 
+extern const RunningClaim *HandlerRunning(void);
 extern Oid	HandlerFind(const char *name);
 extern char *HandlerQualifiedName(Oid function);
 extern NullableDatum HandlerCall(Oid function, NullableDatum argument,

@@ -20,11 +20,13 @@
 #include "catalog.h"
 #include "catalog/indexing.h"
 #include "compat.h"
+#include "durability.h"
 #include "funcapi.h"
-#include "utils/fmgroids.h"
-#include "statehistory.h"
+#include "handler.h"
 #include "miscadmin.h"
+#include "statehistory.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -45,13 +47,15 @@ enum
 };
 
 /*
- * The request that was claimed in this transaction, if any.  This is the one
- * place where the history is connected to the claim engine.
+ * The request that the change belongs to: the one whose handler runs, else the
+ * one that this transaction claimed last; NULL where there is none.
  */
-static bool
-request_in_transaction(text **scope, text **request_id)
+static const RequestKey *
+request_of_change(void)
 {
-	return false;
+	const RunningClaim *running = HandlerRunning();
+
+	return running != NULL ? &running->key : DurabilityLastClaim();
 }
 
 /* Now, but later than any time this backend gave before. */
@@ -126,19 +130,18 @@ set_text(Datum *values, bool *nulls, int column, const char *value)
 }
 
 /*
- * StateHistoryWrite - records that the row new of rel came into a state; from is
- * NULL where it had none before.
+ * StateHistoryWrite - records that the row new of rel came into a state; from
+ * is NULL where it had none before.
  */
 void
 StateHistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
-			 const char *from, const char *to)
+				  const char *from, const char *to)
 {
 	Relation	history = table_open(CatalogTable(IDEM_TABLE_MACHINE_HISTORY),
 									 RowExclusiveLock);
 	Datum		values[COLUMN_COUNT] = {0};
 	bool		nulls[COLUMN_COUNT] = {false};
-	text	   *scope;
-	text	   *request_id;
+	const RequestKey *request = request_of_change();
 	HeapTuple	tuple;
 	char	   *table = GuardTable(guard);
 
@@ -152,10 +155,10 @@ StateHistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
 	set_text(values, nulls, COLUMN_FROM_STATE, from);
 	set_text(values, nulls, COLUMN_TO_STATE, to);
 	nulls[COLUMN_REQUEST_SCOPE] = nulls[COLUMN_REQUEST_ID] = true;
-	if (request_in_transaction(&scope, &request_id))
+	if (request != NULL)
 	{
-		values[COLUMN_REQUEST_SCOPE] = PointerGetDatum(scope);
-		values[COLUMN_REQUEST_ID] = PointerGetDatum(request_id);
+		values[COLUMN_REQUEST_SCOPE] = PointerGetDatum(request->scope);
+		values[COLUMN_REQUEST_ID] = PointerGetDatum(request->request_id);
 		nulls[COLUMN_REQUEST_SCOPE] = nulls[COLUMN_REQUEST_ID] = false;
 	}
 

@@ -535,18 +535,6 @@ TargetRun(Target *target, TargetStatement statement)
 }
 
 /*
- * TargetAnswer - gives one row back from a set-returning function.
- */
-void
-TargetAnswer(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
-{
-	ReturnSetInfo *info = (ReturnSetInfo *) fcinfo->resultinfo;
-
-	InitMaterializedSRF(fcinfo, 0);
-	tuplestore_putvalues(info->setResult, info->setDesc, values, nulls);
-}
-
-/*
  * TargetAppendName - the table's name and its alias t.
  */
 void

@@ -44,7 +44,6 @@ extern void TargetSetParameter(Target *target, int number, Oid type,
 extern Datum TargetColumnValue(const Target *target, AttrNumber column,
 							   const char *value);
 extern uint64 TargetRun(Target *target, TargetStatement statement);
-extern void TargetAnswer(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 
 extern void TargetAppendName(StringInfo sql, const Target *target);
 extern void TargetAppendKeyCondition(StringInfo sql, const Target *target);

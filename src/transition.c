@@ -34,12 +34,21 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "machine.h"
+#include "result.h"
 #include "target.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(idem_transition);
+
+static const ResultColumn transition_columns[] = {
+	{"outcome", TEXTOID},
+	{"state", TEXTOID},
+	{"version", INT8OID},
+};
+
+static ResultType transition_result = {transition_columns, lengthof(transition_columns), NULL};
 
 /* Parameters of the statements. */
 enum
@@ -342,6 +351,9 @@ idem_transition(PG_FUNCTION_ARGS)
 	Datum		values[3] = {0};
 	bool		nulls[3] = {false};
 
+	if (ResultIsDone(fcinfo))
+		return ResultEnd(fcinfo);
+
 	read_arguments(fcinfo, &step);
 	TargetOpen(&target, PG_GETARG_OID(0));
 	if (step.changes != NULL)
@@ -362,6 +374,5 @@ idem_transition(PG_FUNCTION_ARGS)
 		values[1] = CStringGetTextDatum(row.state);
 	nulls[2] = !row.has_version;
 	values[2] = Int64GetDatum(row.version);
-	TargetAnswer(fcinfo, values, nulls);
-	return (Datum) 0;
+	return ResultRow(fcinfo, &transition_result, values, nulls);
 }

@@ -18,6 +18,7 @@
 #include "compat.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "result.h"
 #include "target.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
@@ -26,6 +27,13 @@
 #include "utils/typcache.h"
 
 PG_FUNCTION_INFO_V1(idem_update);
+
+static const ResultColumn update_columns[] = {
+	{"outcome", TEXTOID},
+	{"version", INT8OID},
+};
+
+static ResultType update_result = {update_columns, lengthof(update_columns), NULL};
 
 /* Parameters of the statements. */
 enum
@@ -238,6 +246,9 @@ idem_update(PG_FUNCTION_ARGS)
 	Datum		values[2];
 	bool		nulls[2] = {false};
 
+	if (ResultIsDone(fcinfo))
+		return ResultEnd(fcinfo);
+
 	require_arguments(fcinfo);
 	open_target(fcinfo, &target);
 
@@ -249,6 +260,5 @@ idem_update(PG_FUNCTION_ARGS)
 	values[0] = CStringGetTextDatum(outcome);
 	values[1] = Int64GetDatum(version);
 	nulls[1] = strcmp(outcome, "not_found") == 0;
-	TargetAnswer(fcinfo, values, nulls);
-	return (Datum) 0;
+	return ResultRow(fcinfo, &update_result, values, nulls);
 }
