@@ -196,14 +196,17 @@ DECLARE
 BEGIN
     FOR i IN 1..calls LOOP
         v_scope := probe.pick('model', 'model/manual', 'model/max');
-        v_key := 'model-' || probe.pick('1', '2', '3', '4');
-        call := probe.pick('claim', 'claim', 'claim', 'finish', 'fail', 'fail', 'release', 'extend', 'resolve', 'lookup');
-        t := t + probe.pick('0', '0', '1 us', '1s', '5s', '10s', '1 min', '10 min')::interval;
+        v_key := 'model-' || probe.pick('1', '2');
+        call := probe.pick('claim', 'claim', 'claim', 'claim', 'finish', 'fail', 'fail', 'release', 'release', 'extend', 'resolve', 'lookup');
+        t := t + probe.pick('0', '0', '0', '1 us', '1s', '1s', '5s', '5s', '10s', '1 min', '10 min')::interval;
         SELECT (m.s).* INTO old FROM probe.model m WHERE m.scope = v_scope AND m.key = v_key;
         token := CASE probe.pick('own', 'own', 'own', 'own', 'none', 'old') WHEN 'own' THEN coalesce(old.token, 1) WHEN 'old' THEN coalesce(old.max_token, 1) - 1 END;
         body := probe.pick('1', '1', '1', '2', NULL)::int;
         v_ttl := probe.pick('30s', '5 min', '1h')::interval;
         v_lease := probe.pick('1s', '10s', '1 min')::interval;
+        IF call = 'extend' AND random() < 0.5 THEN
+            v_lease := NULL;  -- the claim's own
+        END IF;
         pause := probe.pick('0', '5s', '2 min')::interval;
         response := probe.pick('1', '2', NULL)::int;
         flag := probe.pick('t', 'f', 'f')::boolean;
