@@ -67,7 +67,7 @@ RESET ROLE;
 CREATE VIEW probe.extension_functions AS
     SELECT p.oid, p.proname, p.prorettype = 'trigger'::regtype AS is_trigger,
            p.proname = ANY ('{idem_configure,idem_unconfigure,idem_provider,idem_machine,idem_guard_state,idem_guard_version,idem_unguard,
-                              idem_purge,idem_purge_all,idem_resolve,idem_grant,idem_revoke}') AS for_administrators
+                              idem_purge,idem_purge_all,idem_resolve,idem_grant,idem_revoke,idem_stat_reset}') AS for_administrators
       FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'idempotency'
       JOIN pg_proc p ON p.oid = d.objid AND d.classid = 'pg_proc'::regclass
      WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND p.proname ~ '^idem_';
