@@ -266,6 +266,25 @@ UPDATE transaction_log SET token = 2::bigint ^ 52, status = 'failed', retry_at =
  WHERE request_id = 'claim-33';
 SELECT token - (2::bigint ^ 52)::bigint AS beyond FROM idem_claim('claim-33');
 
+-- no lock for each key
+BEGIN;
+SELECT outcome FROM idem_claim('claim-34');
+SELECT count(*) AS locks FROM pg_locks WHERE pid = pg_backend_pid() \gset
+SELECT c.outcome, count(*) FROM generate_series(1, 100) n CROSS JOIN LATERAL idem_claim('claim-35-' || n) c GROUP BY 1;
+SELECT count(*) - :locks AS more_locks FROM pg_locks WHERE pid = pg_backend_pid();
+ROLLBACK;
+-- a plan is no call
+EXPLAIN (COSTS off) SELECT * FROM idem_claim('claim-36');
+SELECT count(*) FROM idem_lookup('claim-36');
+-- the clock of a life stands still: created_at is that of its first claim
+SELECT idem_fail('claim-37', token => token, retry_after => '0') FROM idem_claim('claim-37');
+SELECT c.created_at = l.created_at AS same FROM idem_lookup('claim-37') l, idem_claim('claim-37') c;
+-- by name, in any order
+SELECT outcome FROM idem_claim(scope => 'claim', wait => '0', request_id => 'claim-38', fingerprint => '\x01', lease => '1h', ttl => '1h', request_body => '1');
+SELECT outcome FROM idem_claim('claim-38', '1', 'claim', '1h', '1h', '0', '\x01');
+-- an argument that is left out may be given as NULL
+SELECT outcome FROM idem_claim('claim-39', NULL, ttl => NULL, lease => NULL, wait => NULL, fingerprint => NULL);
+
 DEALLOCATE ALL;
 DELETE FROM transaction_log WHERE request_id ILIKE 'claim-%' OR scope LIKE 'claim%';
 DROP SCHEMA probe CASCADE;

@@ -63,6 +63,17 @@ SELECT token FROM idem_log;
 \set VERBOSITY default
 RESET ROLE;
 
+-- of the extension's functions it may call all but those that define, decide or list
+CREATE VIEW probe.extension_functions AS
+    SELECT p.oid, p.proname, p.prorettype = 'trigger'::regtype AS is_trigger,
+           p.proname = ANY ('{idem_configure,idem_unconfigure,idem_provider,idem_machine,idem_guard_state,idem_guard_version,idem_unguard,
+                              idem_purge,idem_purge_all,idem_resolve,idem_grant,idem_revoke,idem_stat_reset}') AS for_administrators
+      FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'idempotency'
+      JOIN pg_proc p ON p.oid = d.objid AND d.classid = 'pg_proc'::regclass
+     WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND p.proname ~ '^idem_';
+SELECT proname FROM probe.extension_functions WHERE NOT is_trigger AND has_function_privilege('regress_idem_app', oid, 'EXECUTE') = for_administrators;
+SELECT proname FROM probe.extension_functions WHERE is_trigger AND has_function_privilege('regress_idem_app', oid, 'EXECUTE');
+
 -- an administering role
 SELECT idem_grant('regress_idem_admin', administer => true);
 SET ROLE regress_idem_admin;
@@ -72,6 +83,7 @@ SELECT c, probe.sqlstate('SELECT ' || c)
                     'count(*) FROM transaction_log', 'count(*) FROM idempotency_scope']) c;
 SELECT scope, request_id, status, attempt, response_code, claimed_by FROM idem_log WHERE request_id LIKE 'priv-%' ORDER BY request_id;
 RESET ROLE;
+SELECT proname FROM probe.extension_functions WHERE NOT is_trigger AND NOT has_function_privilege('regress_idem_admin', oid, 'EXECUTE');
 SELECT a.attname AS shown FROM pg_attribute a WHERE a.attrelid = 'idem_log'::regclass AND a.attnum > 0
    AND a.attname ~ 'token|life|body|headers|bytes|error|fingerprint';
 SELECT has_function_privilege('regress_idem_stranger', 'idem_release(text,bigint,text)', 'EXECUTE') AS stranger_has_nothing_left;
