@@ -43,6 +43,7 @@ $node->append_conf(
 autovacuum = off
 max_connections = 40
 max_prepared_transactions = 20
+max_pred_locks_per_transaction = 1000
 deadlock_timeout = 2ms
 log_lock_waits = on
 log_statement = none

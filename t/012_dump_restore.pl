@@ -250,8 +250,15 @@ $node->safe_psql(
 	'source', qq(
 CREATE ROLE dumper LOGIN;
 GRANT USAGE ON SCHEMA $SCHEMA TO dumper;
-ALTER TABLE $SCHEMA.transaction_log OWNER TO dumper;
-ALTER TABLE $SCHEMA.idempotency_scope OWNER TO dumper;
+DO \$do\$
+DECLARE
+	t regclass;
+BEGIN
+	FOR t IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = '$SCHEMA'::regnamespace AND c.relkind IN ('r', 'S')
+	LOOP
+		EXECUTE format('ALTER TABLE %s OWNER TO dumper', t);
+	END LOOP;
+END \$do\$;
 ));
 command_ok(
 	[
