@@ -810,3 +810,14 @@ CREATE FUNCTION @extschema@.idem_upsert(
     AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[], bigint, name[]) IS 'Inserts a row or updates named columns of the one with its key: inserted, updated, unchanged (nothing written) or stale';
 REVOKE ALL ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[], bigint, name[]) FROM PUBLIC;
+
+/* ---- last: nobody gets anything by default ------------------------------ */
+
+CREATE FUNCTION @extschema@.idem_secure()
+    RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_secure() IS 'Takes back what default privileges of the database gave away; the last step of every script';
+REVOKE ALL ON FUNCTION @extschema@.idem_secure() FROM PUBLIC;
+SELECT @extschema@.idem_secure();

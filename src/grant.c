@@ -23,6 +23,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+PG_FUNCTION_INFO_V1(idem_secure);
 PG_FUNCTION_INFO_V1(idem_grant);
 PG_FUNCTION_INFO_V1(idem_revoke);
 
@@ -129,6 +130,58 @@ change_views(bool grant, const char *const *names, const char *role)
 									  quote_qualified_identifier(schema, *names)),
 							 role);
 	}
+}
+
+/*
+ * What others than the owner may do with objects of the extension by default
+ * privileges of the database: one REVOKE for each.  Functions that were never
+ * revoked from PUBLIC are meant for it.
+ */
+static const char *const default_privileges_query =
+"SELECT pg_catalog.format('%s %s FROM %s', k.revoke, k.object,"
+"   CASE WHEN a.grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC'"
+"        ELSE a.grantee::pg_catalog.regrole::pg_catalog.text END)"
+" FROM pg_catalog.pg_depend d"
+" JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"
+"  AND e.extname OPERATOR(pg_catalog.=) 'idempotency'"
+" CROSS JOIN LATERAL ("
+"  SELECT 'REVOKE ALL ON TABLE' AS revoke, c.relacl AS acl, c.relowner AS owner,"
+"         c.oid::pg_catalog.regclass::pg_catalog.text AS object, true AS from_public"
+"    FROM pg_catalog.pg_class c"
+"   WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass"
+"     AND c.oid OPERATOR(pg_catalog.=) d.objid"
+"     AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,v}'::\"char\"[])"
+"  UNION ALL"
+"  SELECT 'REVOKE ALL ON ROUTINE', p.proacl, p.proowner,"
+"         p.oid::pg_catalog.regprocedure::pg_catalog.text, false"
+"    FROM pg_catalog.pg_proc p"
+"   WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass"
+"     AND p.oid OPERATOR(pg_catalog.=) d.objid) k"
+" CROSS JOIN LATERAL pg_catalog.aclexplode(k.acl) a"
+" WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass"
+"   AND d.deptype OPERATOR(pg_catalog.=) 'e'"
+"   AND a.grantee OPERATOR(pg_catalog.<>) k.owner"
+"   AND (k.from_public OR a.grantee OPERATOR(pg_catalog.<>) 0)";
+
+/*
+ * idem_secure() returns void - takes back what default privileges gave away
+ * while the extension was being created or updated.
+ */
+Datum
+idem_secure(PG_FUNCTION_ARGS)
+{
+	SPITupleTable *found;
+	uint64		nfound;
+
+	SPI_connect();
+	if (SPI_execute(default_privileges_query, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not look up privileges");
+	found = SPI_tuptable;
+	nfound = SPI_processed;
+	for (uint64 i = 0; i < nfound; i++)
+		execute(SPI_getvalue(found->vals[i], found->tupdesc, 1));
+	SPI_finish();
+	PG_RETURN_VOID();
 }
 
 /* Without the right to look into the schema the rest would be of no use. */

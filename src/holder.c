@@ -120,17 +120,21 @@ judge(const Holder *holder, const LogRow *row)
 }
 
 /*
- * HolderFind - finds the row of the claim and judges the holder by it.
+ * HolderFind - finds the row of the claim and judges the holder by it.  What
+ * he holds can then be written without waiting, so by the time it is now.
  */
 HolderVerdict
 HolderFind(Log *log, const Holder *holder, LogRow *row)
 {
 	HolderVerdict verdict;
 
-	HolderFindRow(log, &holder->key, row);
-	if (row->sight == LOG_SIGHT_NOTHING)
-		return HOLDER_ABSENT;
-	verdict = judge(holder, row);
+	do
+	{
+		HolderFindRow(log, &holder->key, row);
+		if (row->sight == LOG_SIGHT_NOTHING)
+			return HOLDER_ABSENT;
+		verdict = judge(holder, row);
+	} while (verdict == HOLDER_HOLDS && LogAwaitLocks(log, row));
 	if (verdict == HOLDER_STALE)
 		StatCount(holder->policy.stat_slot, STAT_STALE, 1);
 	return verdict;

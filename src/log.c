@@ -77,6 +77,7 @@ LogOpenTable(Log *log, IdemTable table, int natts)
 	log->written = table_slot_create(log->rel, NULL);
 	log->estate = NULL;
 	log->indexes = NULL;
+	ItemPointerSetInvalid(&log->held);
 }
 
 /*
@@ -499,6 +500,43 @@ LogTakeOver(Log *log, const LogRow *row, const Datum *values,
 	if (result != TM_Ok)
 		return write_outcome(result);
 	return LogUpdate(log, row, values, nulls);
+}
+
+/* May others hold a lock on the row that an update has to wait for? */
+static bool
+may_be_locked(const Log *log, const LogRow *row)
+{
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(log->found, false, NULL);
+	uint16		infomask = tuple->t_data->t_infomask;
+
+	if (row->sight == LOG_SIGHT_OWN || (infomask & HEAP_XMAX_INVALID) != 0)
+		return false;
+	return (infomask & HEAP_XMAX_IS_MULTI) != 0 ||
+		!HEAP_XMAX_IS_KEYSHR_LOCKED(infomask);
+}
+
+/*
+ * LogAwaitLocks - before an update: waits for those who hold a lock on the row
+ * that was found, and locks it.  True where the row has to be looked at again,
+ * because time went by or the row has changed.
+ *
+ * The update would wait as well, but with times in it from before the wait: a
+ * lease could be over before it is written.
+ */
+bool
+LogAwaitLocks(Log *log, const LogRow *row)
+{
+	ItemPointerData tid = row->tid;
+	TM_FailureData failure;
+
+	if (likely(!may_be_locked(log, row)) || XactReadOnly ||
+		ItemPointerEquals(&log->held, &tid))
+		return false;
+	if (table_tuple_lock(log->rel, &tid, GetActiveSnapshot(), log->written,
+						 GetCurrentCommandId(true), LockTupleNoKeyExclusive,
+						 LockWaitBlock, 0, &failure) == TM_Ok)
+		log->held = tid;
+	return true;
 }
 
 /*

@@ -111,6 +111,7 @@ typedef struct Log
 	TupleTableSlot *written;	/* new row versions */
 	EState	   *estate;			/* for index entries; NULL until needed */
 	ResultRelInfo *indexes;		/* all indexes; NULL until needed */
+	ItemPointerData held;		/* row version locked by LogAwaitLocks */
 } Log;
 
 extern void LogOpen(Log *log);
@@ -128,6 +129,7 @@ extern void LogCheckSnapshot(Log *log, const LogRow *row);
 extern bool LogInsert(Log *log, const Datum *values, const bool *nulls);
 extern LogWrite LogTakeOver(Log *log, const LogRow *row, const Datum *values,
 							const bool *nulls);
+extern bool LogAwaitLocks(Log *log, const LogRow *row);
 extern LogWrite LogUpdate(Log *log, const LogRow *row, const Datum *values,
 						  const bool *nulls);
 extern LogWrite LogDelete(Log *log, const LogRow *row);

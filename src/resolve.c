@@ -144,6 +144,8 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 			return false;
 
 		PreventCommandIfReadOnly("idem_resolve()");
+		if (LogAwaitLocks(log, &row))
+			continue;
 		if (verdict == VERDICT_RETRY)
 			fill_retry(&row, &holder->policy, values, nulls);
 		else

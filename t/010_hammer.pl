@@ -2,7 +2,7 @@
 # random commits, rollbacks, delays and leases, and checks from what the
 # sessions saw that every life of a key had one effect and nobody was lied to.
 #
-# IDEM_HAMMER_SECONDS: length of the whole run (default 20)
+# IDEM_HAMMER_SECONDS: length of the whole run (default 25)
 # IDEM_HAMMER_SEED: for another sequence of random decisions
 use strict;
 use warnings;
@@ -26,7 +26,7 @@ my $FAST_DELAY_MS = 15;
 my $LONGEST_LEASE_MS = 50;
 my $SHORTEST_TTL_MS = 60;
 
-my $total_seconds = $ENV{IDEM_HAMMER_SECONDS} || 20;
+my $total_seconds = $ENV{IDEM_HAMMER_SECONDS} || 25;
 my $seed = $ENV{IDEM_HAMMER_SEED} || int(time * 1000) % 1_000_000;
 
 my %OUTCOMES = map { $_ => 1 } qw(claimed replay in_progress mismatch unknown);
@@ -43,6 +43,7 @@ $node->append_conf(
 autovacuum = off
 max_connections = 40
 max_prepared_transactions = 20
+max_pred_locks_per_transaction = 1000
 deadlock_timeout = 2ms
 log_lock_waits = on
 log_statement = none
@@ -584,6 +585,38 @@ SELECT w.locktype, w.mode, replace(a.query, E'\n', ' ')
 	return;
 }
 
+# Keys of one's own: at SERIALIZABLE nobody may be in anybody's way.
+sub disjoint_loop
+{
+	my ($c, $phase, $until) = @_;
+	my $times = 0;
+	while (time < $until)
+	{
+		my $key = "$phase-$c->{id}-" . ++$times;
+		my $earlier = "$phase-$c->{id}-" . int(1 + rand($times));
+		my @statements = (
+			"BEGIN ISOLATION LEVEL $c->{isolation}",
+			"SELECT outcome FROM idem_claim('$earlier') /* again */",
+			"SELECT outcome FROM idem_claim('$key')",
+			"SELECT idem_finish('$key', '$times')",
+			'COMMIT');
+		for my $sql (@statements)
+		{
+			my $rows = statement($c, $sql);
+			if (!$rows)
+			{
+				statement($c, 'ROLLBACK') if $sql ne 'COMMIT';
+				last;
+			}
+			note_record($c, 'BROKEN', "$earlier: $rows->[0][0]")
+			  if $sql =~ /again/
+			  && $rows->[0][0] ne ($earlier eq $key ? 'claimed' : 'replay');
+		}
+	}
+	note_record($c, 'TIMES', 'claimed', $times);
+	return;
+}
+
 # ---- one phase -------------------------------------------------------------
 
 my $members = 0;
@@ -619,15 +652,13 @@ sub start_member
 # Runs a phase: all records of all members, and where its server log begins.
 sub run_phase
 {
-	my ($phase, $isolation, $seconds, @others) = @_;
+	my ($phase, $isolation, $seconds, @loops) = @_;
 	my $until = time + $seconds;
 	my $log_start = -s $node->logfile;
 	my $failed = 0;
 	my (@members, @records);
 
-	push @members, start_member(\&client_loop, $phase, $isolation, $until)
-	  for 1 .. $CLIENTS;
-	push @members, start_member($_, $phase, $isolation, $until) for @others;
+	push @members, start_member($_, $phase, $isolation, $until) for @loops;
 
 	for my $member (@members)
 	{
@@ -943,7 +974,23 @@ sub check_phase
 	return;
 }
 
+sub check_disjoint
+{
+	my ($phase, $records) = @_;
+	my $keys = sum0(map { $_->[2] } records_of($records, 'TIMES'));
+
+	none(
+		"$phase: claims of different keys never conflict",
+		map { "$_->[1] $_->[2]: $_->[3]" } records_of($records, 'ERROR'));
+	none("$phase: earlier keys are replayed",
+		map { $_->[1] } records_of($records, 'BROKEN'));
+	note("$phase: $keys keys");
+	return;
+}
+
 diag("seed $seed");
+my $seconds = $total_seconds / 5;
+my @clients = map { \&client_loop } 1 .. $CLIENTS;
 my @others = (\&purge_loop, \&lock_loop, \&watch_loop);
 for my $phase (
 	[ 'committed', 'READ COMMITTED', @others ],
@@ -953,13 +1000,18 @@ for my $phase (
 {
 	my ($name, $isolation, @members) = @$phase;
 	check_phase($name,
-		run_phase($name, $isolation, $total_seconds / 4, @members));
+		run_phase($name, $isolation, $seconds, @clients, @members));
 }
+check_disjoint(
+	'disjoint',
+	run_phase(
+		'disjoint', 'SERIALIZABLE',
+		$seconds, map { \&disjoint_loop } 1 .. $CLIENTS / 2));
 
 is( $node->safe_psql(
 		'postgres', q(
 SELECT count(*) FROM transaction_log l
- WHERE l.status = 'completed'
+ WHERE l.status = 'completed' AND l.request_id NOT LIKE 'disjoint%'
    AND NOT EXISTS (SELECT FROM effect e
 		WHERE e.request_id = l.request_id AND e.token = l.token
 		  AND e.code = l.response_code AND e.body IS NOT DISTINCT FROM l.response_body))

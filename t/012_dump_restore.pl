@@ -250,14 +250,15 @@ $node->safe_psql(
 	'source', qq(
 CREATE ROLE dumper LOGIN;
 GRANT USAGE ON SCHEMA $SCHEMA TO dumper;
-DO \$\$
-DECLARE t regclass;
+DO \$do\$
+DECLARE
+	t regclass;
 BEGIN
-	FOREACH t IN ARRAY (SELECT extconfig FROM pg_extension WHERE extname = 'idempotency')
+	FOR t IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = '$SCHEMA'::regnamespace AND c.relkind IN ('r', 'S')
 	LOOP
 		EXECUTE format('ALTER TABLE %s OWNER TO dumper', t);
 	END LOOP;
-END \$\$;
+END \$do\$;
 ));
 command_ok(
 	[
