@@ -813,11 +813,11 @@ REVOKE ALL ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[
 
 /* ---- last: nobody gets anything by default ------------------------------ */
 
+/* Needed for this script only: it is not part of what is installed. */
 CREATE FUNCTION @extschema@.idem_secure()
     RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     AS 'MODULE_PATHNAME';
-COMMENT ON FUNCTION @extschema@.idem_secure() IS 'Takes back what default privileges of the database gave away; the last step of every script';
-REVOKE ALL ON FUNCTION @extschema@.idem_secure() FROM PUBLIC;
 SELECT @extschema@.idem_secure();
+DROP FUNCTION @extschema@.idem_secure();

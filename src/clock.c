@@ -91,14 +91,14 @@ ClockInterval(int64 microseconds)
 
 /*
  * ClockCoarse - a time to the second, for what is shown of a live claim: its
- * exact time would be its token.
+ * exact time would be its token.  A fixed clock tells nothing about tokens.
  */
 TimestampTz
 ClockCoarse(TimestampTz time)
 {
 	TimestampTz rest;
 
-	if (TIMESTAMP_NOT_FINITE(time))
+	if (TIMESTAMP_NOT_FINITE(time) || SettingsTestClock(&rest))
 		return time;
 	rest = time % USECS_PER_SEC;
 	return time - (rest < 0 ? rest + USECS_PER_SEC : rest);
@@ -113,13 +113,14 @@ Interval *
 ClockIntervalBetween(TimestampTz from, TimestampTz to)
 {
 	Interval   *span;
-	int64		milliseconds;
+	int64		left = Max(to - from, 0);
 
 	if (TIMESTAMP_NOT_FINITE(to))
 		return NULL;
-	milliseconds = (Max(to - from, 0) + 999) / 1000;
+	if (!SettingsTestClock(&from))
+		left = (left + 999) / 1000 * 1000;
 	span = (Interval *) palloc(sizeof(Interval));
-	*span = ClockInterval(milliseconds * 1000);
+	*span = ClockInterval(left);
 	return span;
 }
 

@@ -165,7 +165,8 @@ static const char *const default_privileges_query =
 
 /*
  * idem_secure() returns void - takes back what default privileges gave away
- * while the extension was being created or updated.
+ * while the extension was being created or updated; the last step of every
+ * script, which declares it for just that.
  */
 Datum
 idem_secure(PG_FUNCTION_ARGS)
