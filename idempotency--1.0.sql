@@ -478,3 +478,18 @@ COMMENT ON COLUMN @extschema@.idem_log.completed_at IS 'When the request finishe
 COMMENT ON COLUMN @extschema@.idem_log.locked_until IS 'End of the lease';
 COMMENT ON COLUMN @extschema@.idem_log.retry_at IS 'When a failed request may run again';
 COMMENT ON COLUMN @extschema@.idem_log.expires_at IS 'When the key is absent again';
+
+/* ---- purge -------------------------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_purge(max_rows bigint DEFAULT NULL)
+    RETURNS bigint
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_purge(bigint) IS 'Removes one batch of expired requests and messages, in the transaction of the caller';
+REVOKE ALL ON FUNCTION @extschema@.idem_purge(bigint) FROM PUBLIC;
+
+CREATE PROCEDURE @extschema@.idem_purge_all()
+    LANGUAGE c
+    AS 'MODULE_PATHNAME';
+COMMENT ON PROCEDURE @extschema@.idem_purge_all() IS 'Removes all expired requests and messages, a transaction per batch';
+REVOKE ALL ON PROCEDURE @extschema@.idem_purge_all() FROM PUBLIC;

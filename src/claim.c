@@ -323,6 +323,9 @@ fill_new_life(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 /*
  * The next attempt of a life.  What the last one left (its error, where its
  * lease or backoff ended) stays for a release to go back to.
+ *
+ * The purge may have put off its next look by then to when the key expires.
+ * Where a person may have to be asked about this attempt, that is too late.
  */
 static void
 fill_next_attempt(const ClaimRequest *request, const LogRow *row,
@@ -343,6 +346,10 @@ fill_next_attempt(const ClaimRequest *request, const LogRow *row,
 	nulls[LOG_RETRY_AT] = true;
 
 	fill_claim(request, now, LogRowInt64(row, LOG_TOKEN), values, nulls);
+	if (ScopeMayNeedPerson(&request->policy) &&
+		LogRowTime(row, LOG_DUE_AT, DT_NOEND) >
+		DatumGetTimestampTz(values[LOG_LOCKED_UNTIL]))
+		values[LOG_DUE_AT] = values[LOG_LOCKED_UNTIL];
 	if (nulls[LOG_FINGERPRINT])
 		fill_request(request, values, nulls);
 }
