@@ -12,6 +12,9 @@
 #include "compat.h"
 #include "durability.h"
 #include "fmgr.h"
+#include "launcher.h"
+#include "miscadmin.h"
+#include "roster.h"
 #include "settings.h"
 
 IDEM_MODULE_MAGIC("idempotency", IDEM_VERSION);
@@ -23,4 +26,11 @@ _PG_init(void)
 {
 	SettingsDefine();
 	DurabilityInit();
+
+	/* pg_upgrade moves rows as they are; nobody must purge meanwhile. */
+	if (process_shared_preload_libraries_in_progress && !IsBinaryUpgrade)
+	{
+		RosterInit();
+		LauncherRegister();
+	}
 }
