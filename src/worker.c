@@ -216,32 +216,44 @@ run_batch(Purge *purge)
 	return report;
 }
 
-/* Pauses between two batches; false where the worker has to leave. */
-static bool
-pause_between_batches(void)
+/* Sleeps for a part of a pause. */
+static void
+sleep_until_asked(long milliseconds)
 {
 	static uint32 wait_event = 0;
-	int			left = idem_purge_delay_ms;
 
 	if (wait_event == 0)
 		wait_event = compat_wait_event("IdempotencyPurgeDelay");
-	while (left > 0)
-	{
-		int			pause = Min(left, LONGEST_PAUSE_MS);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 milliseconds, wait_event);
+	ResetLatch(MyLatch);
+}
 
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 pause, wait_event);
-		ResetLatch(MyLatch);
+/*
+ * Pauses between two batches, for as long as the setting says while it lasts;
+ * false where the worker has to leave.
+ */
+static bool
+pause_between_batches(void)
+{
+	TimestampTz since = GetCurrentTimestamp();
+
+	for (;;)
+	{
+		long		left;
+
 		CHECK_FOR_INTERRUPTS();
 		reload_if_asked();
-		left -= pause;
-		if (left > 0 && database_is_wanted_meanwhile())
+		if (idem_purge_interval_ms == 0)
+			return false;
+		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
+											   since + idem_purge_delay_ms * INT64CONST(1000));
+		if (left == 0)
+			return true;
+		sleep_until_asked(Min(left, LONGEST_PAUSE_MS));
+		if (left > LONGEST_PAUSE_MS && database_is_wanted_meanwhile())
 			return false;
 	}
-	CHECK_FOR_INTERRUPTS();
-	reload_if_asked();
-	return idem_purge_interval_ms > 0;
 }
 
 /* Purges until nothing is due, or something bids it leave. */
