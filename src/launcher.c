@@ -208,7 +208,10 @@ list_databases(void)
 	MemoryContextSwitchTo(old);
 }
 
-/* Is it still as it was when it was listed?  It may have waited for long. */
+/*
+ * Is it still as it was when it was listed?  It may have waited for long, or
+ * is just being dropped.
+ */
 static bool
 is_still_to_be_served(Oid oid)
 {
@@ -222,7 +225,8 @@ is_still_to_be_served(Oid oid)
 	if (HeapTupleIsValid(tuple))
 	{
 		served = is_to_be_served((Form_pg_database) GETSTRUCT(tuple),
-								 served_names());
+								 served_names()) &&
+			!WorkerDatabaseIsWanted(oid);
 		ReleaseSysCache(tuple);
 	}
 	CommitTransactionCommand();
@@ -340,19 +344,27 @@ reap_workers(TimestampTz now)
 			note_report(database, RosterRead(&slot->order), now);
 		pfree(slot->handle);
 		slot->handle = NULL;
+		launcher.next_start = 0;
 	}
 }
 
-/* The server has no free slot for a worker: pauses, and says so once. */
+/*
+ * The server has no free slot for a worker: pauses, and says so once.  While
+ * workers of ours run there will be one when the first of them ends.
+ */
 static void
 note_refusal(TimestampTz now)
 {
-	if (launcher.refusals++ == 0)
+	bool		alone = true;
+
+	for (int i = 0; i < ROSTER_SLOTS; i++)
+		alone &= launcher.slots[i].handle == NULL;
+	if (alone && launcher.refusals++ == 0)
 		ereport(LOG,
 				(errmsg("idempotency launcher found no free slot for a purge worker"),
 				 errhint("It keeps trying. Increase \"%s\" if it goes on.",
 						 "max_worker_processes")));
-	launcher.next_start = now + pause_after(launcher.refusals);
+	launcher.next_start = now + pause_after(Max(launcher.refusals, 1));
 }
 
 /* Starts a worker for a database; false where there is no slot for it. */

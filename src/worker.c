@@ -14,9 +14,9 @@
  * pauses, and leaves where it is taken.  Tables are locked without waiting as
  * well (PurgeTryLock), so DROP EXTENSION, or whatever else takes a strong lock
  * on one of them, finds the worker gone after the present batch; if it is
- * rolled back, the next round goes on.  Of a database that was dropped between
- * the launcher's decision and the connection, the server's own FATAL is all
- * that is heard.
+ * rolled back, the next round goes on.  The launcher starts no worker for a
+ * database that is wanted; of one that is dropped between that look and the
+ * connection, the server's own FATAL is all that is heard.
  *
  * It works with the rights of the owner of the log, in a security-restricted
  * operation, as VACUUM does.  Rows are deleted in the heap directly, so no
@@ -131,27 +131,27 @@ reload_if_asked(void)
 }
 
 /*
- * Is somebody about to drop, rename, move or copy the database?  If not, he
- * has to wait for the present transaction.
+ * WorkerDatabaseIsWanted - is somebody about to drop, rename, move or copy the
+ * database?  If not, he has to wait until the present transaction ends.
  */
-static bool
-database_is_wanted(void)
+bool
+WorkerDatabaseIsWanted(Oid database)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
 	return LockAcquire(&tag, RowExclusiveLock, false, true) ==
 		LOCKACQUIRE_NOT_AVAIL;
 }
 
-/* The same between transactions. */
+/* The same of our database, between transactions. */
 static bool
 database_is_wanted_meanwhile(void)
 {
 	bool		wanted;
 
 	StartTransactionCommand();
-	wanted = database_is_wanted();
+	wanted = WorkerDatabaseIsWanted(MyDatabaseId);
 	CommitTransactionCommand();
 	return wanted;
 }
@@ -201,7 +201,7 @@ run_batch(Purge *purge)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	show_activity(purge);
 
-	if (database_is_wanted())
+	if (WorkerDatabaseIsWanted(MyDatabaseId))
 		report = ROSTER_GAVE_WAY;
 	else if (!PurgeIsInstalled())
 		report = ROSTER_NOT_INSTALLED;

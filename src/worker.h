@@ -13,6 +13,7 @@
 
 extern bool WorkerStart(const RosterOrder *order,
 						BackgroundWorkerHandle **handle);
+extern bool WorkerDatabaseIsWanted(Oid database);
 extern PGDLLEXPORT void WorkerMain(Datum arg);
 
 #endif							/* IDEM_WORKER_H */
