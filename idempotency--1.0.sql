@@ -811,6 +811,21 @@ CREATE FUNCTION @extschema@.idem_upsert(
 COMMENT ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[], bigint, name[]) IS 'Inserts a row or updates named columns of the one with its key: inserted, updated, unchanged (nothing written) or stale';
 REVOKE ALL ON FUNCTION @extschema@.idem_upsert(pg_catalog.regclass, jsonb, name[], bigint, name[]) FROM PUBLIC;
 
+/* ---- purge -------------------------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_purge(max_rows bigint DEFAULT NULL)
+    RETURNS bigint
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_purge(bigint) IS 'Removes one batch of expired requests and messages, in the transaction of the caller';
+REVOKE ALL ON FUNCTION @extschema@.idem_purge(bigint) FROM PUBLIC;
+
+CREATE PROCEDURE @extschema@.idem_purge_all()
+    LANGUAGE c
+    AS 'MODULE_PATHNAME';
+COMMENT ON PROCEDURE @extschema@.idem_purge_all() IS 'Removes all expired requests and messages, a transaction per batch';
+REVOKE ALL ON PROCEDURE @extschema@.idem_purge_all() FROM PUBLIC;
+
 /* ---- last: nobody gets anything by default ------------------------------ */
 
 /* Needed for this script only: it is not part of what is installed. */

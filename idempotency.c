@@ -12,7 +12,9 @@
 #include "compat.h"
 #include "durability.h"
 #include "fmgr.h"
+#include "launcher.h"
 #include "miscadmin.h"
+#include "roster.h"
 #include "settings.h"
 #include "shared.h"
 #include "wakeup.h"
@@ -27,6 +29,14 @@ _PG_init(void)
 	SettingsDefine();
 	DurabilityInit();
 	WakeupInit();
-	if (process_shared_preload_libraries_in_progress)
-		SharedInit();
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+	SharedInit();
+
+	/* pg_upgrade moves rows as they are; nobody must purge meanwhile. */
+	if (!IsBinaryUpgrade)
+	{
+		RosterInit();
+		LauncherRegister();
+	}
 }

@@ -161,6 +161,20 @@ fill_row(Log *log, LogRow *row)
 }
 
 /*
+ * LogRowFound - the version that a scan put into the log's slot, as a row;
+ * nothing is known of others who may be at it.
+ */
+void
+LogRowFound(Log *log, LogRow *row)
+{
+	fill_row(log, row);
+	row->sight = is_own_version(log->found) ?
+		LOG_SIGHT_OWN : LOG_SIGHT_COMMITTED;
+	row->other = InvalidTransactionId;
+	row->deleting = false;
+}
+
+/*
  * Probes one index with a dirty snapshot.
  *
  * A version that is not committed is passed over and remembered, since a real
@@ -296,13 +310,7 @@ LogFetch(Log *log, const RequestKey *key, Snapshot snapshot, LogRow *row)
 	index_rescan(scan, keys, 2, NULL, 0);
 	found = index_getnext_slot(scan, ForwardScanDirection, log->found);
 	if (found)
-	{
-		fill_row(log, row);
-		row->sight = is_own_version(log->found) ?
-			LOG_SIGHT_OWN : LOG_SIGHT_COMMITTED;
-		row->other = InvalidTransactionId;
-		row->deleting = false;
-	}
+		LogRowFound(log, row);
 	index_endscan(scan);
 	return found;
 }
@@ -445,14 +453,14 @@ write_outcome(TM_Result result)
 }
 
 /*
- * LogUpdate - replaces the row version by a new one; waits for whoever holds
- * it.
+ * Replaces the row version by a new one.
  *
  * The index entries of an update that is not HOT are new ones for the same
  * key.  They conflict with nobody, since whoever wants the key meets this row.
  */
-LogWrite
-LogUpdate(Log *log, const LogRow *row, const Datum *values, const bool *nulls)
+static LogWrite
+update_row(Log *log, const LogRow *row, const Datum *values, const bool *nulls,
+		   bool wait)
 {
 	TupleTableSlot *slot = store_values(log, values, nulls);
 	ItemPointerData tid = row->tid;
@@ -463,7 +471,7 @@ LogUpdate(Log *log, const LogRow *row, const Datum *values, const bool *nulls)
 
 	result = table_tuple_update(log->rel, &tid, slot,
 								GetCurrentCommandId(true),
-								GetActiveSnapshot(), InvalidSnapshot, true,
+								GetActiveSnapshot(), InvalidSnapshot, wait,
 								&failure, &lockmode, &update_indexes);
 	if (result != TM_Ok)
 		return write_outcome(result);
@@ -479,7 +487,29 @@ LogUpdate(Log *log, const LogRow *row, const Datum *values, const bool *nulls)
 }
 
 /*
- * LogTakeOver - the same without ever waiting: LOG_BUSY where the row is held.
+ * LogUpdate - replaces the row version by a new one; waits for whoever holds
+ * it.
+ */
+LogWrite
+LogUpdate(Log *log, const LogRow *row, const Datum *values, const bool *nulls)
+{
+	return update_row(log, row, values, nulls, true);
+}
+
+/*
+ * LogTryUpdate - the same without ever waiting: LOG_BUSY where the row is held
+ * by anybody, in whatever mode.
+ */
+LogWrite
+LogTryUpdate(Log *log, const LogRow *row, const Datum *values,
+			 const bool *nulls)
+{
+	return update_row(log, row, values, nulls, false);
+}
+
+/*
+ * LogTakeOver - replaces the row version and never waits: LOG_BUSY where the
+ * row is held in a mode that keeps an update out.
  *
  * The row lock is taken first, since an update that must not wait is not made
  * for rows that are merely locked.  Once we have the lock, all that others can
@@ -539,23 +569,39 @@ LogAwaitLocks(Log *log, const LogRow *row)
 	return true;
 }
 
-/*
- * LogDelete - deletes the row version; waits for whoever holds it.
- */
-LogWrite
-LogDelete(Log *log, const LogRow *row)
+static LogWrite
+delete_row(Log *log, const LogRow *row, bool wait)
 {
 	ItemPointerData tid = row->tid;
 	TM_FailureData failure;
 	TM_Result	result;
 
 	result = table_tuple_delete(log->rel, &tid, GetCurrentCommandId(true),
-								GetActiveSnapshot(), InvalidSnapshot, true,
+								GetActiveSnapshot(), InvalidSnapshot, wait,
 								&failure, false);
 	if (result != TM_Ok)
 		return write_outcome(result);
 	CommandCounterIncrement();
 	return LOG_WRITTEN;
+}
+
+/*
+ * LogDelete - deletes the row version; waits for whoever holds it.
+ */
+LogWrite
+LogDelete(Log *log, const LogRow *row)
+{
+	return delete_row(log, row, true);
+}
+
+/*
+ * LogTryDelete - the same without ever waiting: LOG_BUSY where the row is held
+ * by anybody, in whatever mode.
+ */
+LogWrite
+LogTryDelete(Log *log, const LogRow *row)
+{
+	return delete_row(log, row, false);
 }
 
 /*

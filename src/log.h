@@ -124,6 +124,7 @@ extern void LogProbeAllIndexes(Log *log, const RequestKey *key, LogRow *row);
 extern bool LogIsThere(Log *log, const RequestKey *key);
 extern bool LogFetch(Log *log, const RequestKey *key, Snapshot snapshot,
 					 LogRow *row);
+extern void LogRowFound(Log *log, LogRow *row);
 extern void LogCheckSnapshot(Log *log, const LogRow *row);
 
 extern bool LogInsert(Log *log, const Datum *values, const bool *nulls);
@@ -132,7 +133,10 @@ extern LogWrite LogTakeOver(Log *log, const LogRow *row, const Datum *values,
 extern bool LogAwaitLocks(Log *log, const LogRow *row);
 extern LogWrite LogUpdate(Log *log, const LogRow *row, const Datum *values,
 						  const bool *nulls);
+extern LogWrite LogTryUpdate(Log *log, const LogRow *row,
+							 const Datum *values, const bool *nulls);
 extern LogWrite LogDelete(Log *log, const LogRow *row);
+extern LogWrite LogTryDelete(Log *log, const LogRow *row);
 
 extern void LogForgetPrior(bool *nulls);
 extern LogStatus LogRowStatus(const LogRow *row);

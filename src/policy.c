@@ -10,6 +10,7 @@
 #include "access/htup_details.h"
 #include "catalog.h"
 #include "definition.h"
+#include "due.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "request.h"
@@ -110,7 +111,8 @@ idem_configure(PG_FUNCTION_ARGS)
 	(void) ScopeEnter(scope);
 	old = DefinitionFind(rel, PointerGetDatum(scope));
 	fill_definition(fcinfo, rel, old, values, nulls);
-	(void) DefinitionWrite(rel, old, values, nulls);
+	if (DefinitionWrite(rel, old, values, nulls))
+		DueBringForward(scope);
 	DefinitionClose(rel);
 	PG_RETURN_VOID();
 }
@@ -130,7 +132,10 @@ idem_unconfigure(PG_FUNCTION_ARGS)
 	(void) ScopeEnter(scope);
 	old = DefinitionFind(rel, PointerGetDatum(scope));
 	if (old != NULL)
+	{
 		DefinitionDelete(rel, old);
+		DueBringForward(scope);
+	}
 	DefinitionClose(rel);
 	PG_RETURN_BOOL(old != NULL);
 }

@@ -18,6 +18,7 @@
 #include "settings.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
+#include "utils/varlena.h"
 
 int			idem_default_ttl_s = 24 * 3600;
 int			idem_default_lease_ms = 60 * 1000;
@@ -106,6 +107,21 @@ assign_test_clock(const char *newval, void *extra)
 	test_clock_is_set = extra != NULL && newval[0] != '\0';
 }
 
+/* Refuses a list of databases that nobody could read. */
+static bool
+check_databases(char **newval, void **extra, GucSource source)
+{
+	char	   *copy = pstrdup(*newval);
+	List	   *names = NIL;
+	bool		well_formed = SplitGUCList(copy, ',', &names);
+
+	list_free(names);
+	pfree(copy);
+	if (!well_formed)
+		GUC_check_errdetail("The value must be * or a list of database names separated by commas; names with spaces or commas stand in double quotes.");
+	return well_formed;
+}
+
 /*
  * SettingsTestClock - tells whether a fixed clock is set, and its time.
  */
@@ -183,7 +199,8 @@ define_purge_settings(void)
 							   "Databases that the purge worker serves.",
 							   "A list of names, or * for all.",
 							   &idem_databases, "*",
-							   PGC_SIGHUP, GUC_LIST_INPUT, NULL, NULL, NULL);
+							   PGC_SIGHUP, GUC_LIST_INPUT,
+							   check_databases, NULL, NULL);
 }
 
 static void
