@@ -225,7 +225,7 @@ FinishWrite(Log *log, const Holder *holder, const LogRow *row,
 		return false;
 	}
 	HistoryRecord(&holder->policy, row, values, nulls);
-	HolderNoteWrite(row, true);
+	HolderNoteWrite(row, LogRowStatus(row) == LOG_PROCESSING);
 	return true;
 }
 

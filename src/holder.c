@@ -97,8 +97,11 @@ HolderFindRow(Log *log, const RequestKey *key, LogRow *row)
 	} while (LogIsThere(log, key));
 }
 
-static HolderVerdict
-judge(const Holder *holder, const LogRow *row)
+/*
+ * HolderJudge - judges the holder by a row that nobody else is changing.
+ */
+HolderVerdict
+HolderJudge(const Holder *holder, const LogRow *row)
 {
 	bool		own = row->sight == LOG_SIGHT_OWN;
 	bool		open;
@@ -124,7 +127,7 @@ HolderFind(Log *log, const Holder *holder, LogRow *row)
 	HolderFindRow(log, &holder->key, row);
 	if (row->sight == LOG_SIGHT_NOTHING)
 		return HOLDER_ABSENT;
-	return judge(holder, row);
+	return HolderJudge(holder, row);
 }
 
 /*

@@ -4,17 +4,20 @@
  *	  Settling a request by a person's word: idem_resolve.
  *
  * What a person decides ends every claim on the request that there is: the
- * token grows, so whoever held it is refused from then on.
+ * token grows, so whoever held it is refused from then on.  It settles the
+ * request's external calls as well, as far as they are without an answer.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "callrow.h"
 #include "clock.h"
 #include "errors.h"
 #include "finish.h"
 #include "history.h"
 #include "miscadmin.h"
+#include "resolve.h"
 #include "state.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -65,10 +68,13 @@ end_of_verdict(Verdict verdict, FunctionCallInfo fcinfo)
 	return end;
 }
 
-/* One more attempt, at once, whatever the scope allows. */
-static void
-fill_retry(const LogRow *row, const ScopePolicy *policy, Datum *values,
-		   bool *nulls)
+/*
+ * ResolveFillRetry - the row's new version with one more attempt granted, at
+ * once, whatever the scope allows.  The caller sees to token and open calls.
+ */
+void
+ResolveFillRetry(const LogRow *row, const ScopePolicy *policy, Datum *values,
+				 bool *nulls)
 {
 	TimestampTz now = ClockNow();
 	TimestampTz expires_at = ClockAdd(now,
@@ -89,6 +95,22 @@ fill_retry(const LogRow *row, const ScopePolicy *policy, Datum *values,
 	if (TIMESTAMP_IS_NOEND(LogRowTime(row, LOG_DUE_AT, 0)))
 		values[LOG_DUE_AT] = values[LOG_EXPIRES_AT];
 	HistoryCount(policy, values);
+}
+
+/* What a verdict says of the calls that nobody has answered. */
+static CallStatus
+call_status_of(Verdict verdict)
+{
+	switch (verdict)
+	{
+		case VERDICT_COMPLETED:
+			return CALL_SUCCEEDED;
+		case VERDICT_FAILED:
+			return CALL_FAILED;
+		case VERDICT_RETRY:
+			break;
+	}
+	return CALL_NOT_SENT;
 }
 
 /* Is there something to settle?  An error where it must not be. */
@@ -146,7 +168,7 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 
 		PreventCommandIfReadOnly("idem_resolve()");
 		if (verdict == VERDICT_RETRY)
-			fill_retry(&row, &holder->policy, values, nulls);
+			ResolveFillRetry(&row, &holder->policy, values, nulls);
 		else
 			FinishFillEnd(&row, &holder->policy, end, values, nulls);
 		values[LOG_TOKEN] = Int64GetDatum(LogRowInt64(&row, LOG_TOKEN) + 1);
@@ -155,6 +177,8 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 			break;
 		HolderRaiseLost();
 	}
+	if (LogRowInt32(&row, LOG_OPEN_CALLS) > 0)
+		CallrowSettleOpen(&row, call_status_of(verdict));
 	HistoryRecord(&holder->policy, &row, values, nulls);
 	HolderNoteWrite(&row, LogRowStatus(&row) == LOG_PROCESSING);
 	return true;
