@@ -580,7 +580,7 @@ CREATE VIEW @extschema@.idem_review WITH (security_barrier) AS
            l.locked_until AS since,
            pg_catalog.format('SELECT %s(request_id => %L, scope => %L, verdict => %L)',
                              '@extschema@.idem_resolve', l.request_id, l.scope, 'completed | failed | retry') AS settle,
-           c.call_id, c.provider, c.operation, c.status AS call_status, c.sent_at,
+           c.call_id, c.provider, c.operation, c.status AS call_status, pg_catalog.date_trunc('second', c.sent_at) AS sent_at,
            CASE WHEN c.call_id IS NOT NULL THEN
            pg_catalog.format('SELECT %s(call_id => %L, status => %L)',
                              '@extschema@.idem_call_finish', c.call_id, 'succeeded | failed | not_found') END AS settle_call
@@ -610,7 +610,7 @@ COMMENT ON COLUMN @extschema@.idem_review.call_id IS 'External call without an a
 COMMENT ON COLUMN @extschema@.idem_review.provider IS 'Who was called: ask there for call_id';
 COMMENT ON COLUMN @extschema@.idem_review.operation IS 'What for';
 COMMENT ON COLUMN @extschema@.idem_review.call_status IS 'sent, ambiguous or review';
-COMMENT ON COLUMN @extschema@.idem_review.sent_at IS 'When the call was given out last';
+COMMENT ON COLUMN @extschema@.idem_review.sent_at IS 'When the call was given out last, to the second';
 COMMENT ON COLUMN @extschema@.idem_review.settle_call IS 'What to call to settle the call alone, with what was found out: the request can then be claimed again where the call was the reason';
 
 CREATE VIEW @extschema@.idem_log WITH (security_barrier) AS

@@ -221,18 +221,19 @@ static bool
 hand_over(Log *log, CallRequest *request, const LogRow *row, Callrow *call)
 {
 	const ScopePolicy *policy = &request->holder.policy;
+	UnknownReason reason = ReviewReason(row, policy);
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 	bool		answered;
 
-	ReviewFill(row, policy, REASON_CALL, values, nulls);
+	ReviewFill(row, policy, reason, values, nulls);
 	if (!write_row(log, request, row, values, nulls, &answered))
 		return answered;
 	CallrowSetStatus(call, CALL_REVIEW);
 	CallrowUpdate(call);
 	HistoryRecord(policy, row, values, nulls);
 	HolderNoteWrite(row, true);
-	ReviewNotify(REASON_CALL);
+	ReviewNotify(reason);
 	answer_call(request, CALL_DO_REVIEW, call);
 	return true;
 }

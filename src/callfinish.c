@@ -226,12 +226,10 @@ write_word(Log *log, const LogRow *row, const ScopePolicy *policy,
 	int			open_calls = LogRowInt32(row, LOG_OPEN_CALLS) + opened;
 	bool		settles = settles_request(call, row, policy, word, open_calls);
 	bool		turns = word->status == CALL_REVIEW && is_pending(row, policy);
-	UnknownReason reason = StateReason(row, policy, ClockNow());
+	UnknownReason reason = ReviewReason(row, policy);
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 
-	if (reason == REASON_NONE)
-		reason = REASON_CALL;
 	memcpy(values, row->values, sizeof(values));
 	memcpy(nulls, row->nulls, sizeof(nulls));
 	if (turns)

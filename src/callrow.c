@@ -158,13 +158,17 @@ CallrowUpdate(Callrow *call)
  * bits, as 26 characters of Crockford's base 32 (digits and capital letters
  * but I, L, O, U), the most significant first.  So ids grow with time and fit
  * whatever providers allow in an id.
+ *
+ * The time is one of whole seconds: others see ids, and a token is an exact
+ * time that may be close to it.
  */
 text *
 CallrowNewId(void)
 {
 	static const char digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 	uint8		bytes[ID_TIME_BYTES + ID_RANDOM_BYTES];
-	int64		ms = (GetCurrentTimestamp() + UNIX_TO_POSTGRES_US) / 1000;
+	int64		s = (GetCurrentTimestamp() + UNIX_TO_POSTGRES_US) / USECS_PER_SEC;
+	int64		ms = s * 1000;
 	char		id[ID_LENGTH];
 	uint32		rest = 0;		/* bits that no digit was made of yet */
 	int			nbits = 0;

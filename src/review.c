@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "clock.h"
 #include "commands/async.h"
 #include "history.h"
 #include "review.h"
@@ -18,6 +19,18 @@
 #include "utils/timestamp.h"
 
 #define REVIEW_CHANNEL "idempotency_review"
+
+/*
+ * ReviewReason - why a person is asked because of a call: because of the call,
+ * unless he has to be asked about the request anyway.
+ */
+UnknownReason
+ReviewReason(const LogRow *row, const ScopePolicy *policy)
+{
+	UnknownReason reason = StateReason(row, policy, ClockNow());
+
+	return reason == REASON_NONE ? REASON_CALL : reason;
+}
 
 /*
  * ReviewFill - the row's new version, turned unknown.  Its token stays: the

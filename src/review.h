@@ -12,6 +12,8 @@
 #include "scope.h"
 #include "state.h"
 
+extern UnknownReason ReviewReason(const LogRow *row,
+								  const ScopePolicy *policy);
 extern void ReviewFill(const LogRow *row, const ScopePolicy *policy,
 					   UnknownReason reason, Datum *values, bool *nulls);
 extern void ReviewNotify(UnknownReason reason);
