@@ -483,6 +483,33 @@ CREATE PROCEDURE @extschema@.idem_batch(request_id text, steps text[], request_b
 COMMENT ON PROCEDURE @extschema@.idem_batch(text, text[], jsonb, text) IS 'Runs functions in order, each in its own transaction, and skips those that are finished when it is called again';
 REVOKE ALL ON PROCEDURE @extschema@.idem_batch(text, text[], jsonb, text) FROM PUBLIC;
 
+/* ---- external calls ----------------------------------------------------- */
+
+CREATE FUNCTION @extschema@.idem_provider(name text, accepts_key boolean, can_inquire boolean, timeout interval DEFAULT NULL)
+    RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_provider(text, boolean, boolean, interval) IS 'Defines what can be done about a call to a provider whose answer got lost';
+REVOKE ALL ON FUNCTION @extschema@.idem_provider(text, boolean, boolean, interval) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_call(
+    request_id text, provider text, operation text DEFAULT '', token bigint DEFAULT NULL,
+    scope text DEFAULT '', request_body jsonb DEFAULT NULL)
+    RETURNS TABLE (
+        action text, call_id text, attempt integer, status text,
+        request_body jsonb, response_body jsonb, retry_after interval)
+    LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 1
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_call(text, text, text, bigint, text, jsonb) IS 'Records an external call before it is sent, or tells what to do about one that was';
+REVOKE ALL ON FUNCTION @extschema@.idem_call(text, text, text, bigint, text, jsonb) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.idem_call_finish(call_id text, status text, response_body jsonb DEFAULT NULL)
+    RETURNS text
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME';
+COMMENT ON FUNCTION @extschema@.idem_call_finish(text, text, jsonb) IS 'Records what became of an external call and tells what to do next';
+REVOKE ALL ON FUNCTION @extschema@.idem_call_finish(text, text, jsonb) FROM PUBLIC;
+
 /* ---- policies and privileges -------------------------------------------- */
 
 CREATE FUNCTION @extschema@.idem_configure(
@@ -552,13 +579,24 @@ REVOKE ALL ON FUNCTION @extschema@.idem_review_kind(text, text, integer, integer
 /*
  * A request that has become unknown is found by its due time: infinite once
  * the row was turned, and before that no later than the end of the lease.
+ * It has one row, or one for each of its external calls without an answer.
  */
 CREATE VIEW @extschema@.idem_review WITH (security_barrier) AS
     SELECT l.scope, l.request_id, k.kind, l.attempt, l.claimed_by,
            pg_catalog.date_trunc('second', l.locked_until) AS since,
            pg_catalog.format('SELECT %s(request_id => %L, scope => %L, verdict => %L)',
-                             '@extschema@.idem_resolve', l.request_id, l.scope, 'completed | failed | retry') AS settle
+                             '@extschema@.idem_resolve', l.request_id, l.scope, 'completed | failed | retry') AS settle,
+           c.call_id, c.provider, c.operation, c.status AS call_status, pg_catalog.date_trunc('second', c.sent_at) AS sent_at,
+           CASE WHEN c.call_id IS NOT NULL THEN
+           pg_catalog.format('SELECT %s(call_id => %L, status => %L)',
+                             '@extschema@.idem_call_finish', c.call_id, 'succeeded | failed | not_found') END AS settle_call
       FROM @extschema@.transaction_log l
+      LEFT JOIN @extschema@.idempotency_call c
+        ON l.open_calls OPERATOR(pg_catalog.>) 0
+       AND c.scope OPERATOR(pg_catalog.=) l.scope
+       AND c.request_id OPERATOR(pg_catalog.=) l.request_id
+       AND c.life OPERATOR(pg_catalog.=) l.life
+       AND c.status OPERATOR(pg_catalog.=) ANY (ARRAY['sent', 'ambiguous', 'review'])
      CROSS JOIN LATERAL (
            SELECT @extschema@.idem_review_kind(l.scope, l.status, l.attempt, l.granted, l.open_calls,
                                                l.locked_until, l.retry_at, l.expires_at, l.reason) AS kind) k
@@ -573,7 +611,13 @@ COMMENT ON COLUMN @extschema@.idem_review.kind IS 'lapsed: the lease ended in a 
 COMMENT ON COLUMN @extschema@.idem_review.attempt IS 'Number of the last attempt';
 COMMENT ON COLUMN @extschema@.idem_review.claimed_by IS 'Role that made the last claim';
 COMMENT ON COLUMN @extschema@.idem_review.since IS 'When its lease ended';
-COMMENT ON COLUMN @extschema@.idem_review.settle IS 'What to call, with one of the verdicts';
+COMMENT ON COLUMN @extschema@.idem_review.settle IS 'What to call to settle the whole request, with one of the verdicts';
+COMMENT ON COLUMN @extschema@.idem_review.call_id IS 'External call without an answer, a row for each; NULL where there is none';
+COMMENT ON COLUMN @extschema@.idem_review.provider IS 'Who was called: ask there for call_id';
+COMMENT ON COLUMN @extschema@.idem_review.operation IS 'What for';
+COMMENT ON COLUMN @extschema@.idem_review.call_status IS 'sent, ambiguous or review';
+COMMENT ON COLUMN @extschema@.idem_review.sent_at IS 'When the call was given out last, to the second';
+COMMENT ON COLUMN @extschema@.idem_review.settle_call IS 'What to call to settle the call alone, with what was found out: the request can then be claimed again where the call was the reason';
 
 /* The exact times of a live claim would tell its token. */
 CREATE VIEW @extschema@.idem_log WITH (security_barrier) AS

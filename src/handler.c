@@ -18,6 +18,8 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
@@ -27,6 +29,7 @@
 #include "checkpoint.h"
 #include "compat.h"
 #include "handler.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "result.h"
@@ -121,14 +124,45 @@ HandlerFind(const char *name)
 }
 
 /*
- * HandlerQualifiedName - schema and name of a function, quoted: means the same
- * whatever the search_path.
+ * Appends a name, quoted where it has to be.  Whether a name is a keyword does
+ * not matter here, and must not: keywords come with new versions of the
+ * server, and quote_all_identifiers with a session.
+ */
+static void
+append_name(StringInfo buf, const char *name)
+{
+	size_t		length = strlen(name);
+
+	if (length > 0 && !isdigit((unsigned char) name[0]) &&
+		strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == length)
+	{
+		appendStringInfoString(buf, name);
+		return;
+	}
+	appendStringInfoChar(buf, '"');
+	for (; *name != '\0'; name++)
+	{
+		if (*name == '"')
+			appendStringInfoChar(buf, '"');
+		appendStringInfoChar(buf, *name);
+	}
+	appendStringInfoChar(buf, '"');
+}
+
+/*
+ * HandlerQualifiedName - schema and name of a function: means the same, and is
+ * the same, in every session.
  */
 char *
 HandlerQualifiedName(Oid function)
 {
-	return quote_qualified_identifier(get_namespace_name(get_func_namespace(function)),
-									  get_func_name(function));
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	append_name(&buf, get_namespace_name(get_func_namespace(function)));
+	appendStringInfoChar(&buf, '.');
+	append_name(&buf, get_func_name(function));
+	return buf.data;
 }
 
 static NullableDatum

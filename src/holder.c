@@ -100,8 +100,11 @@ HolderFindRow(Log *log, const RequestKey *key, LogRow *row)
 	} while (LogIsThere(log, key));
 }
 
-static HolderVerdict
-judge(const Holder *holder, const LogRow *row)
+/*
+ * HolderJudge - judges the holder by a row that nobody else is changing.
+ */
+HolderVerdict
+HolderJudge(const Holder *holder, const LogRow *row)
 {
 	bool		own = row->sight == LOG_SIGHT_OWN;
 	bool		open;
@@ -133,7 +136,7 @@ HolderFind(Log *log, const Holder *holder, LogRow *row)
 		HolderFindRow(log, &holder->key, row);
 		if (row->sight == LOG_SIGHT_NOTHING)
 			return HOLDER_ABSENT;
-		verdict = judge(holder, row);
+		verdict = HolderJudge(holder, row);
 	} while (verdict == HOLDER_HOLDS && LogAwaitLocks(log, row));
 	if (verdict == HOLDER_STALE)
 		StatCount(holder->policy.stat_slot, STAT_STALE, 1);
@@ -141,20 +144,30 @@ HolderFind(Log *log, const Holder *holder, LogRow *row)
 }
 
 /*
- * HolderFindOngoing - the same for what goes on with the work: a claim that a
- * person is asked about may be ended by its holder, but not gone on with as if
- * nothing had been, whether its row was turned already or not.
+ * HolderJudgeOngoing - judges further what goes on with the work: a claim that
+ * a person is asked about may be ended by its holder, but not gone on with as
+ * if nothing had been, whether its row was turned already or not.
+ */
+HolderVerdict
+HolderJudgeOngoing(const Holder *holder, const LogRow *row,
+				   HolderVerdict verdict)
+{
+	if (verdict == HOLDER_HOLDS &&
+		(row->sight != LOG_SIGHT_OWN || LogRowStatus(row) == LOG_UNKNOWN) &&
+		StateJudge(row, &holder->policy, ClockNow()) == STATE_UNKNOWN)
+		return HOLDER_UNKNOWN;
+	return verdict;
+}
+
+/*
+ * HolderFindOngoing - finds the row and judges the holder so.
  */
 HolderVerdict
 HolderFindOngoing(Log *log, const Holder *holder, LogRow *row)
 {
 	HolderVerdict verdict = HolderFind(log, holder, row);
 
-	if (verdict == HOLDER_HOLDS &&
-		(row->sight != LOG_SIGHT_OWN || LogRowStatus(row) == LOG_UNKNOWN) &&
-		StateJudge(row, &holder->policy, ClockNow()) == STATE_UNKNOWN)
-		return HOLDER_UNKNOWN;
-	return verdict;
+	return HolderJudgeOngoing(holder, row, verdict);
 }
 
 /*
@@ -202,7 +215,7 @@ HolderRaise(const Holder *holder, HolderVerdict verdict, const LogRow *row)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_NOT_CLAIMED),
 					 errmsg("request is of unknown outcome"),
-					 errdetail("%s is past its lease, and its scope asks a person to decide.",
+					 errdetail("%s may have taken effect, and a person must decide.",
 							   request),
 					 errhint("Record the outcome with idem_finish() or idem_fail(); without it, a person settles it with idem_resolve().")));
 			break;
@@ -263,8 +276,8 @@ void
 HolderNoteEnd(const RequestKey *key, const LogRow *row)
 {
 	HolderNoteWrite(row);
-	if (LogRowIsOwnClaim(row))
-		DurabilityClaimEnded();
-	else
+	if (!LogRowIsOwnClaim(row))
 		WakeupAtCommit(key);
+	else if (LogRowStatus(row) == LOG_PROCESSING)
+		DurabilityClaimEnded();
 }

@@ -34,9 +34,13 @@ typedef enum HolderVerdict
 
 extern Holder HolderFromArgs(FunctionCallInfo fcinfo, int token_arg,
 							 int scope_arg);
+extern HolderVerdict HolderJudge(const Holder *holder, const LogRow *row);
 extern HolderVerdict HolderFind(Log *log, const Holder *holder, LogRow *row);
 extern void HolderAwaitOther(Log *log, const LogRow *row);
 extern void HolderAwaitRow(Log *log, const RequestKey *key, LogRow *row);
+extern HolderVerdict HolderJudgeOngoing(const Holder *holder,
+										const LogRow *row,
+										HolderVerdict verdict);
 extern HolderVerdict HolderFindOngoing(Log *log, const Holder *holder,
 									   LogRow *row);
 extern void HolderFindRow(Log *log, const RequestKey *key, LogRow *row);

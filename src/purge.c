@@ -37,7 +37,6 @@
 #include "access/xact.h"
 #include "catalog.h"
 #include "clock.h"
-#include "commands/async.h"
 #include "compat.h"
 #include "due.h"
 #include "executor/spi.h"
@@ -48,7 +47,9 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "purge.h"
+#include "review.h"
 #include "settings.h"
+#include "stat.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -58,9 +59,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-
-/* Channel on which a person is told that there is something to decide. */
-#define REVIEW_CHANNEL "idempotency_review"
 
 PG_FUNCTION_INFO_V1(idem_purge);
 PG_FUNCTION_INFO_V1(idem_purge_all);
@@ -141,11 +139,13 @@ PurgeTryLock(void)
 
 /* Removes a key and all that belongs to its life; false: left alone. */
 static bool
-remove_key(Purge *purge, Log *log, const LogRow *row)
+remove_key(Purge *purge, Log *log, const LogRow *row,
+		   const ScopePolicy *policy)
 {
 	if (LogTryDelete(log, row) != LOG_WRITTEN)
 		return false;
 	LifeForget(row);
+	StatCount(policy->stat_slot, STAT_PURGED, 1);
 	purge->keys++;
 	return true;
 }
@@ -159,15 +159,7 @@ turn_unknown(Purge *purge, Log *log, const LogRow *row,
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
-	values[LOG_STATUS] = CStringGetTextDatum(LogStatusName(LOG_UNKNOWN));
-	values[LOG_REASON] = CStringGetTextDatum(StateReasonName(reason));
-	nulls[LOG_REASON] = false;
-	values[LOG_DUE_AT] = TimestampTzGetDatum(DT_NOEND);
-	nulls[LOG_EXPIRES_AT] = true;
-	HistoryCount(policy, values);
-
+	ReviewFill(row, policy, reason, values, nulls);
 	if (LogTryUpdate(log, row, values, nulls) != LOG_WRITTEN)
 		return false;
 	HistoryRecord(policy, row, values, nulls);
@@ -208,7 +200,7 @@ treat_row(Purge *purge, Log *log, const LogRow *row)
 	policy = ScopeResolve(DatumGetTextPP(row->values[LOG_SCOPE]));
 	state = StateJudge(row, &policy, purge->until);
 	if (state == STATE_ABSENT)
-		return remove_key(purge, log, row);
+		return remove_key(purge, log, row, &policy);
 	if (state == STATE_UNKNOWN && LogRowStatus(row) != LOG_UNKNOWN)
 		return turn_unknown(purge, log, row, &policy);
 	return postpone(purge, log, row, &policy, state);
@@ -302,6 +294,7 @@ purge_inbox(Purge *purge, int64 limit)
 	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, NoLock);
 	table_close(rel, NoLock);
+	StatCount(StatFindSlot(NULL, -1), STAT_PURGED, removed);
 	purge->messages += removed;
 	return removed;
 }
@@ -316,9 +309,7 @@ notify_review(Purge *purge)
 	{
 		if (!purge->notify[reason])
 			continue;
-		Async_Notify(REVIEW_CHANNEL,
-					 psprintf("{\"kind\":\"%s\"}",
-							  StateReasonName((UnknownReason) reason)));
+		ReviewNotify((UnknownReason) reason);
 		purge->notify[reason] = false;
 	}
 }

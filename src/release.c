@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "callrow.h"
 #include "clock.h"
 #include "errors.h"
 #include "history.h"
@@ -86,15 +87,23 @@ write_release(Log *log, const ScopePolicy *policy, const LogRow *row)
 	return result;
 }
 
+/* Would the release forget an external call that has succeeded? */
+static bool
+forgets_success(const LogRow *row)
+{
+	return row->nulls[LOG_PRIOR_STATUS] && LogRowInt32(row, LOG_CALLS) > 0 &&
+		CallrowCount(row, CALL_SUCCEEDED) > 0;
+}
+
 /* What was sent outside cannot be taken back by saying so. */
 static void
 check_releasable(const Holder *holder, const LogRow *row)
 {
-	if (LogRowInt32(row, LOG_OPEN_CALLS) > 0)
+	if (LogRowInt32(row, LOG_OPEN_CALLS) > 0 || forgets_success(row))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("claim cannot be released"),
-				 errdetail("%s has an external call without an answer; its status is \"%s\".",
+				 errdetail("%s may have taken effect outside; its status is \"%s\".",
 						   RequestDescribe(&holder->key),
 						   LogStatusName(LogRowStatus(row))),
 				 errhint("Record the outcome with idem_finish() or idem_fail().")));

@@ -4,17 +4,21 @@
  *	  Settling a request by a person's word: idem_resolve.
  *
  * What a person decides ends every claim on the request that there is: the
- * token grows, so whoever held it is refused from then on.
+ * token grows, so whoever held it is refused from then on.  It settles the
+ * request's external calls as well, as far as they are without an answer.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "callrow.h"
 #include "clock.h"
 #include "errors.h"
 #include "finish.h"
 #include "history.h"
 #include "miscadmin.h"
+#include "resolve.h"
+#include "review.h"
 #include "state.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -65,10 +69,13 @@ end_of_verdict(Verdict verdict, FunctionCallInfo fcinfo)
 	return end;
 }
 
-/* One more attempt, at once, whatever the scope allows. */
-static void
-fill_retry(const LogRow *row, const ScopePolicy *policy, Datum *values,
-		   bool *nulls)
+/*
+ * ResolveFillRetry - the row's new version with one more attempt granted, at
+ * once, whatever the scope allows.  The caller sees to token and open calls.
+ */
+void
+ResolveFillRetry(const LogRow *row, const ScopePolicy *policy, Datum *values,
+				 bool *nulls)
 {
 	TimestampTz now = ClockNow();
 	TimestampTz expires_at = ClockAdd(now,
@@ -88,6 +95,22 @@ fill_retry(const LogRow *row, const ScopePolicy *policy, Datum *values,
 	if (TIMESTAMP_IS_NOEND(LogRowTime(row, LOG_DUE_AT, 0)))
 		values[LOG_DUE_AT] = values[LOG_EXPIRES_AT];
 	HistoryCount(policy, values);
+}
+
+/* What a verdict says of the calls that nobody has answered. */
+static CallStatus
+call_status_of(Verdict verdict)
+{
+	switch (verdict)
+	{
+		case VERDICT_COMPLETED:
+			return CALL_SUCCEEDED;
+		case VERDICT_FAILED:
+			return CALL_FAILED;
+		case VERDICT_RETRY:
+			break;
+	}
+	return CALL_NOT_SENT;
 }
 
 /* Is there something to settle?  An error where it must not be. */
@@ -133,6 +156,7 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 {
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
+	UnknownReason reason;
 	LogRow		row;
 
 	for (;;)
@@ -142,12 +166,13 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 			HolderRaise(holder, HOLDER_ABSENT, NULL);
 		if (!is_to_be_settled(&row, holder, verdict, end, force))
 			return false;
+		reason = StateReason(&row, &holder->policy, ClockNow());
 
 		PreventCommandIfReadOnly("idem_resolve()");
 		if (LogAwaitLocks(log, &row))
 			continue;
 		if (verdict == VERDICT_RETRY)
-			fill_retry(&row, &holder->policy, values, nulls);
+			ResolveFillRetry(&row, &holder->policy, values, nulls);
 		else
 			FinishFillEnd(&row, &holder->policy, end, values, nulls);
 		values[LOG_TOKEN] = Int64GetDatum(LogRowInt64(&row, LOG_TOKEN) + 1);
@@ -156,11 +181,12 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 			break;
 		HolderRaiseLost();
 	}
+	if (LogRowInt32(&row, LOG_OPEN_CALLS) > 0)
+		CallrowSettleOpen(&row, call_status_of(verdict));
 	HistoryRecord(&holder->policy, &row, values, nulls);
-	if (LogRowStatus(&row) == LOG_PROCESSING)
-		HolderNoteEnd(&holder->key, &row);
-	else
-		HolderNoteWrite(&row);
+	if (reason != REASON_NONE && LogRowStatus(&row) != LOG_UNKNOWN)
+		ReviewNotify(reason);
+	HolderNoteEnd(&holder->key, &row);
 	return true;
 }
 

@@ -134,9 +134,12 @@ push_string(JsonbParseState **state, char *name, const char *value)
 	(void) pushJsonbValue(state, WJB_VALUE, &item);
 }
 
-/* An error as it is stored: its code and its message. */
-static Datum
-error_document(const ErrorData *error)
+/*
+ * RunErrorDocument - an error as it is stored: its code and its message, as
+ * jsonb; palloc'd.
+ */
+Datum
+RunErrorDocument(const ErrorData *error)
 {
 	JsonbParseState *state = NULL;
 
@@ -176,7 +179,7 @@ call_recording(Oid function, NullableDatum argument, RunningClaim *claim)
 		if (is_never_a_result(error->sqlerrcode))
 			ReThrowError(error);
 		result.failed = true;
-		result.value.value = error_document(error);
+		result.value.value = RunErrorDocument(error);
 		result.value.isnull = false;
 		FreeErrorData(error);
 	}

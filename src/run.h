@@ -11,6 +11,7 @@
 #include "claim.h"
 #include "compat.h"
 
+extern Datum RunErrorDocument(const ErrorData *error);
 COMPAT_NORETURN extern void RunRaiseRefused(const RequestKey *key,
 											const ClaimAnswer *answer);
 

@@ -155,7 +155,22 @@ holder_of(const Steps *steps)
 	return holder;
 }
 
-/* First transaction; false where the request is finished already. */
+/* A request that failed for good must not look like one that was carried out. */
+static void
+check_not_failed(const Steps *steps, const ClaimAnswer *answer)
+{
+	char	   *status = TextDatumGetCString(answer->values[CLAIM_COL_STATUS]);
+
+	if (strcmp(status, LogStatusName(LOG_FAILED)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ALREADY_FINISHED),
+				 errmsg("batch has failed for good"),
+				 errdetail("%s is finished; its status is \"%s\".",
+						   RequestDescribe(&steps->key), status),
+				 errhint("idem_lookup() shows its error. Use a new key to run the steps again.")));
+}
+
+/* First transaction; false where the request is completed already. */
 static bool
 claim_batch(Steps *steps)
 {
@@ -176,7 +191,9 @@ claim_batch(Steps *steps)
 		steps->attempt = DatumGetInt32(answer.values[CLAIM_COL_ATTEMPT]);
 		steps->life = answer.life;
 	}
-	else if (answer.outcome != CLAIM_REPLAY)
+	else if (answer.outcome == CLAIM_REPLAY)
+		check_not_failed(steps, &answer);
+	else
 		RunRaiseRefused(&steps->key, &answer);
 	LogClose(&log);
 	return answer.outcome == CLAIM_CLAIMED;
@@ -288,7 +305,7 @@ finish_batch(const Steps *steps)
  * the claim is lost there is nothing to give.
  */
 static void
-fail_batch(const Steps *steps)
+fail_batch(const Steps *steps, const ErrorData *error)
 {
 	Holder		holder = holder_of(steps);
 	Interval	at_once = {0};
@@ -300,6 +317,8 @@ fail_batch(const Steps *steps)
 	LogOpen(&log);
 	FinishInitEnd(&end, true);
 	end.retry_after = &at_once;
+	end.values[RESPONSE_ERROR] = RunErrorDocument(error);
+	end.nulls[RESPONSE_ERROR] = false;
 	(void) FinishRecord(&log, &holder, &end, &verdict, &row);
 	LogClose(&log);
 }
@@ -319,7 +338,7 @@ do_steps(const Steps *steps)
 		{
 			SPI_rollback();
 			EnsurePortalSnapshotExists();
-			fail_batch(steps);
+			fail_batch(steps, error);
 			commit_and_go_on();
 			ReThrowError(error);
 		}

@@ -44,6 +44,7 @@
 #include "postmaster/interrupt.h"
 #include "purge.h"
 #include "settings.h"
+#include "stat.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
@@ -286,6 +287,9 @@ count_round(const Purge *purge, TimestampTz started)
 	TimestampDifference(started, GetCurrentTimestamp(), &seconds,
 						&microseconds);
 	StartTransactionCommand();
+	StatCount(StatFindSlot(NULL, -1), STAT_PURGE_ROUNDS, 1);
+	StatCount(StatFindSlot(NULL, -1), STAT_PURGE_US,
+			  seconds * USECS_PER_SEC + microseconds);
 	ereport(LOG,
 			(errmsg("idempotency purge of database \"%s\" removed %lld keys and %lld messages, left %lld requests to a person, in %ld.%03d s",
 					get_database_name(MyDatabaseId),
