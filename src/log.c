@@ -559,8 +559,9 @@ LogAwaitLocks(Log *log, const LogRow *row)
 	ItemPointerData tid = row->tid;
 	TM_FailureData failure;
 
-	if (likely(!may_be_locked(log, row)) || XactReadOnly ||
-		ItemPointerEquals(&log->held, &tid))
+	if (likely(!may_be_locked(log, row)) || XactReadOnly)
+		return false;
+	if (ItemPointerIsValid(&log->held) && ItemPointerEquals(&log->held, &tid))
 		return false;
 	if (table_tuple_lock(log->rel, &tid, GetActiveSnapshot(), log->written,
 						 GetCurrentCommandId(true), LockTupleNoKeyExclusive,

@@ -95,6 +95,7 @@ sub statement
 	($sqlstate, @rows) = $c->{session}->run($sql);
 	$c->{ended} = time;
 	return \@rows if $sqlstate eq '00000';
+	die "connection lost\n" if $sqlstate =~ /^(?:08|57P)/;
 	note_record($c, 'ERROR', $sqlstate, $c->{session}->error_message, $sql);
 	$c->{sqlstate} = $sqlstate;
 	return undef;

@@ -17,6 +17,8 @@ my $COLUMN_END = "\x01";
 my $NULL_VALUE = "\x02";
 my $END = 'end-of-answer';
 
+my $CONNECTION_LOST = '08006';
+
 sub new
 {
 	my ($class, $connstr, %options) = @_;
@@ -52,16 +54,18 @@ sub answer
 	while (defined(my $line = readline $self->{out}))
 	{
 		chomp $line;
-		if ($line =~ /^\Q$END\E (\w{5}) ?(.*)$/)
+		if ($line =~ /^\Q$END\E (\w*) ?(.*)$/)
 		{
-			$self->{message} = $1 eq '00000' ? '' : $2;
-			return ($1, @rows);
+			# Where the server is gone there is no SQLSTATE.
+			my $sqlstate = length($1) == 5 ? $1 : $CONNECTION_LOST;
+			$self->{message} = $sqlstate eq '00000' ? '' : $2;
+			return ($sqlstate, @rows);
 		}
 		push @rows,
 		  [ map { $_ eq $NULL_VALUE ? undef : $_ }
 			  split(/$COLUMN_END/, $line, -1) ];
 	}
-	return ('08006', @rows);
+	return ($CONNECTION_LOST, @rows);
 }
 
 # Runs a statement: its SQLSTATE, then its rows.
