@@ -238,8 +238,9 @@ COMMENT ON COLUMN @extschema@.idempotency_inbox.message_id IS 'Id of the message
 /* ---- definitions of scopes ---------------------------------------------- */
 
 /*
- * The owner is kept by name: it must mean the same role after a restore, and
- * where that role is missing the scope must be restored all the same, closed.
+ * The owner is a role of this server, and on another one, that is after a
+ * restore, the role of its name.  It is no regrole: where the role is missing,
+ * the scope must be restored all the same, closed.
  */
 CREATE TABLE @extschema@.idempotency_scope (
     scope text COLLATE "C" NOT NULL,
@@ -253,6 +254,8 @@ CREATE TABLE @extschema@.idempotency_scope (
     store_request boolean,
     history boolean,
     owner_name text COLLATE "C",
+    owner_role oid,
+    owner_system bigint,
     CONSTRAINT idempotency_scope_pkey PRIMARY KEY (scope)
 );
 
@@ -270,6 +273,8 @@ COMMENT ON COLUMN @extschema@.idempotency_scope.backoff_cap IS 'Longest backoff'
 COMMENT ON COLUMN @extschema@.idempotency_scope.store_request IS 'Whether bodies of requests are stored';
 COMMENT ON COLUMN @extschema@.idempotency_scope.history IS 'Whether changes of state are kept';
 COMMENT ON COLUMN @extschema@.idempotency_scope.owner_name IS 'Role whose privileges a caller needs; closed to all but superusers where it does not exist';
+COMMENT ON COLUMN @extschema@.idempotency_scope.owner_role IS 'That role on the server where the policy was defined, also when it is renamed';
+COMMENT ON COLUMN @extschema@.idempotency_scope.owner_system IS 'System identifier of that server';
 
 CREATE FUNCTION @extschema@.idem_definition_changed() RETURNS trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE

@@ -103,6 +103,16 @@ SELECT c.relname, a.grantee::regrole FROM pg_class c CROSS JOIN LATERAL aclexplo
 SELECT c.relname FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
  WHERE c.relname IN ('transaction_log', 'idempotency_scope') AND a.grantee <> c.relowner;
 
+CREATE FUNCTION probe.as_role(role text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    result text;
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', role);
+    result := probe.sqlstate(statement);
+    RESET ROLE;
+    RETURN result;
+END $$;
+
 -- a scope with an owner
 SELECT idem_configure('priv/t', owner => 'regress_idem_tenant', on_lease_expiry => 'manual');
 SELECT idem_grant(r::regrole) FROM unnest('{regress_idem_member,regress_idem_noinherit,regress_idem_tenant}'::text[]) r;
@@ -222,6 +232,20 @@ SELECT probe.sqlstate('SELECT idem_claim(''priv-5'')'), probe.sqlstate('SELECT i
        probe.sqlstate('SELECT idem_claim(''priv-5'', scope => ''priv/t/own/x'')');
 RESET ROLE;
 SELECT idem_unconfigure('');
+
+-- a renamed owner is still the owner, and a new role of the old name is not;
+-- on another server, after a restore, it is the name that counts
+GRANT regress_idem_tenant TO regress_idem_member;
+ALTER ROLE regress_idem_tenant RENAME TO regress_idem_renamed;
+CREATE ROLE regress_idem_tenant IN ROLE regress_idem_app;
+SELECT probe.as_role('regress_idem_member', 'SELECT idem_lookup(''priv-there'', ''priv/t'')') AS member,
+       probe.as_role('regress_idem_tenant', 'SELECT idem_lookup(''priv-there'', ''priv/t'')') AS namesake;
+UPDATE idempotency_scope SET owner_system = owner_system + 1 WHERE scope = 'priv/t';
+SELECT probe.as_role('regress_idem_member', 'SELECT idem_lookup(''priv-there'', ''priv/t'')') AS member,
+       probe.as_role('regress_idem_tenant', 'SELECT idem_lookup(''priv-there'', ''priv/t'')') AS namesake;
+UPDATE idempotency_scope SET owner_system = owner_system - 1 WHERE scope = 'priv/t';
+DROP ROLE regress_idem_tenant;
+ALTER ROLE regress_idem_renamed RENAME TO regress_idem_tenant;
 
 -- the owner's role is gone: closed to all but superusers
 REASSIGN OWNED BY regress_idem_tenant TO CURRENT_USER;

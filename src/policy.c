@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xlog.h"
 #include "catalog.h"
 #include "definition.h"
 #include "due.h"
@@ -21,7 +22,7 @@
 PG_FUNCTION_INFO_V1(idem_configure);
 PG_FUNCTION_INFO_V1(idem_unconfigure);
 
-/* Arguments of idem_configure stand in the order of the table's columns. */
+/* Arguments of idem_configure stand in the order of the table's first columns. */
 
 static void
 check_on_lease_expiry(FunctionCallInfo fcinfo)
@@ -62,11 +63,17 @@ check_arguments(FunctionCallInfo fcinfo)
 	check_max_attempts(fcinfo);
 }
 
-/* Name of the role to be the owner; an error where there is none. */
-static Datum
-owner_name(Oid role)
+/* Makes a role the owner; an error where there is none. */
+static void
+fill_owner(Oid role, Datum *values, bool *nulls)
 {
-	return CStringGetTextDatum(GetUserNameFromId(role, false));
+	values[SCOPE_OWNER_NAME] = CStringGetTextDatum(GetUserNameFromId(role,
+																	 false));
+	values[SCOPE_OWNER_ROLE] = ObjectIdGetDatum(role);
+	values[SCOPE_OWNER_SYSTEM] = Int64GetDatum((int64) GetSystemIdentifier());
+	nulls[SCOPE_OWNER_NAME] = false;
+	nulls[SCOPE_OWNER_ROLE] = false;
+	nulls[SCOPE_OWNER_SYSTEM] = false;
 }
 
 /*
@@ -80,14 +87,15 @@ fill_definition(FunctionCallInfo fcinfo, Relation rel, HeapTuple old,
 	if (old != NULL)
 		heap_deform_tuple(old, RelationGetDescr(rel), values, nulls);
 
-	for (int i = 0; i < SCOPE_NATTS; i++)
+	for (int i = 0; i < SCOPE_OWNER_NAME; i++)
 	{
 		if (PG_ARGISNULL(i))
 			continue;
-		values[i] = i == SCOPE_OWNER_NAME ?
-			owner_name(PG_GETARG_OID(i)) : PG_GETARG_DATUM(i);
+		values[i] = PG_GETARG_DATUM(i);
 		nulls[i] = false;
 	}
+	if (!PG_ARGISNULL(SCOPE_OWNER_NAME))
+		fill_owner(PG_GETARG_OID(SCOPE_OWNER_NAME), values, nulls);
 }
 
 /*

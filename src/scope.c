@@ -19,6 +19,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xlog.h"
 #include "catalog.h"
 #include "clock.h"
 #include "common/hashfn.h"
@@ -137,6 +138,11 @@ read_policy(HeapTuple tuple, TupleDesc desc, ScopePolicy *policy)
 	policy->history = !isnull && DatumGetBool(value);
 }
 
+/*
+ * The owner is a role of the server that the policy was defined on, whatever
+ * its name has become since; on any other server, that is after a restore, it
+ * is the role of that name.
+ */
 static void
 read_owner(HeapTuple tuple, TupleDesc desc, ScopePolicy *policy)
 {
@@ -147,6 +153,13 @@ read_owner(HeapTuple tuple, TupleDesc desc, ScopePolicy *policy)
 		return;
 	namestrcpy(&policy->owner, TextDatumGetCString(value));
 	policy->has_owner = true;
+
+	value = heap_getattr(tuple, SCOPE_OWNER_SYSTEM + 1, desc, &isnull);
+	if (isnull || (uint64) DatumGetInt64(value) != GetSystemIdentifier())
+		return;
+	value = heap_getattr(tuple, SCOPE_OWNER_ROLE + 1, desc, &isnull);
+	if (!isnull)
+		policy->owner_role = DatumGetObjectId(value);
 }
 
 /* Length of the parent of a scope: up to its last slash, -1 above the root. */
@@ -247,7 +260,9 @@ ScopeIsOpen(const ScopePolicy *policy)
 
 	if (likely(!policy->has_owner) || superuser())
 		return true;
-	owner = get_role_oid(NameStr(policy->owner), true);
+	owner = policy->owner_role;
+	if (!OidIsValid(owner))
+		owner = get_role_oid(NameStr(policy->owner), true);
 	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner);
 }
 

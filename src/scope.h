@@ -25,6 +25,8 @@ typedef enum ScopeColumn
 	SCOPE_STORE_REQUEST,
 	SCOPE_HISTORY,
 	SCOPE_OWNER_NAME,
+	SCOPE_OWNER_ROLE,
+	SCOPE_OWNER_SYSTEM,
 	SCOPE_NATTS
 } ScopeColumn;
 
@@ -47,6 +49,7 @@ typedef struct ScopePolicy
 	Interval	backoff_base;
 	Interval	backoff_cap;
 	NameData	owner;
+	Oid			owner_role;		/* invalid where only its name is known */
 	int			stat_slot;		/* where the scope is counted */
 } ScopePolicy;
 
