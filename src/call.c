@@ -284,7 +284,7 @@ decide_for_holder(Log *log, CallRequest *request, const LogRow *row)
 
 	if (LogRowStatus(row) == LOG_UNKNOWN &&
 		(!found || CallrowStatus(&call) != CALL_REVIEW))
-		HolderRaiseEnded(&request->holder, row);
+		HolderRaise(&request->holder, HOLDER_UNKNOWN, row);
 	if (!found)
 		return give_out(log, request, row, &call, true);
 	if (CallrowStatus(&call) == CALL_SENT && CallrowIsGivenOutHere(&call))

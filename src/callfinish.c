@@ -283,6 +283,8 @@ record_word(Log *log, const LogRow *row, const ScopePolicy *policy,
 	if (word->status == CallrowStatus(call) && word->body.isnull)
 		return true;			/* no news */
 	PreventCommandIfReadOnly("idem_call_finish()");
+	if (LogAwaitLocks(log, row))
+		return false;
 	return write_word(log, row, policy, call, word);
 }
 
