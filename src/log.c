@@ -560,7 +560,7 @@ LogAwaitLocks(Log *log, const LogRow *row)
 	TM_FailureData failure;
 
 	if (likely(!may_be_locked(log, row)) || XactReadOnly ||
-		ItemPointerEquals(&log->held, &tid))
+		(ItemPointerIsValid(&log->held) && ItemPointerEquals(&log->held, &tid)))
 		return false;
 	if (table_tuple_lock(log->rel, &tid, GetActiveSnapshot(), log->written,
 						 GetCurrentCommandId(true), LockTupleNoKeyExclusive,
