@@ -26,6 +26,7 @@ CREATE TABLE @extschema@.transaction_log (
     created_at timestamp with time zone NOT NULL,
     due_at timestamp with time zone NOT NULL,
     claimed_xact pg_catalog.xid8 NOT NULL,
+    proved_xact pg_catalog.xid8 NOT NULL DEFAULT '0',
     attempt integer NOT NULL,
     granted integer NOT NULL DEFAULT 0,
     steps integer NOT NULL DEFAULT 0,
@@ -71,6 +72,7 @@ COMMENT ON COLUMN @extschema@.transaction_log.life IS 'First token of this life 
 COMMENT ON COLUMN @extschema@.transaction_log.created_at IS 'When this life of the key began';
 COMMENT ON COLUMN @extschema@.transaction_log.due_at IS 'Not before this time does the purge look at the row; infinity while a person must decide';
 COMMENT ON COLUMN @extschema@.transaction_log.claimed_xact IS 'Transaction that made the present claim; 0 where it was given back';
+COMMENT ON COLUMN @extschema@.transaction_log.proved_xact IS 'Transaction that last made the present claim or proved itself with its token';
 COMMENT ON COLUMN @extschema@.transaction_log.attempt IS 'Number of the present or last attempt, from 1';
 COMMENT ON COLUMN @extschema@.transaction_log.granted IS 'Attempts allowed by a person beyond max_attempts: the highest such attempt, or 0';
 COMMENT ON COLUMN @extschema@.transaction_log.steps IS 'Number of checkpoints of this life';

@@ -203,7 +203,7 @@ settles_request(const Callrow *call, const LogRow *row,
 				int open_calls)
 {
 	if (CallstateIsOpen(word->status) ||
-		(LogRowStatus(row) != LOG_UNKNOWN && row->sight == LOG_SIGHT_OWN) ||
+		(LogRowStatus(row) != LOG_UNKNOWN && LogRowIsHeldHere(row)) ||
 		StateReason(row, policy, ClockNow()) != REASON_CALL)
 		return false;
 	if (CallrowStatus(call) == CALL_REVIEW)
@@ -295,7 +295,7 @@ is_alive(const LogRow *row, const Callrow *call, const ScopePolicy *policy)
 	if (row->sight == LOG_SIGHT_NOTHING ||
 		LogRowInt64(row, LOG_LIFE) != DatumGetInt64(call->values[CALL_LIFE]))
 		return false;
-	return row->sight == LOG_SIGHT_OWN ||
+	return LogRowIsHeldHere(row) ||
 		StateJudge(row, policy, ClockNow()) != STATE_ABSENT;
 }
 

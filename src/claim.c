@@ -291,6 +291,7 @@ fill_claim(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 	values[LOG_TOKEN] = Int64GetDatum(ClockNextToken(stored_token));
 	values[LOG_CLAIMED_XACT] =
 		FullTransactionIdGetDatum(GetTopFullTransactionId());
+	LogNoteHolder(values);
 	values[LOG_CLAIMED_BY] = CStringGetTextDatum(request->role);
 	values[LOG_TTL] = IntervalPGetDatum(&request->ttl);
 	values[LOG_LEASE] = IntervalPGetDatum(&request->lease);
@@ -472,7 +473,7 @@ decide(Log *log, const ClaimRequest *request, const LogRow *row,
 	TimestampTz now = ClockNow();
 	RequestState state;
 
-	if (row->sight == LOG_SIGHT_OWN &&
+	if (LogRowIsHeldHere(row) &&
 		LogRowStatus(row) == LOG_PROCESSING && !LogRowIsReleased(row))
 	{
 		answer_own_claim(answer, row);

@@ -35,6 +35,7 @@ ExtendFillLease(const LogRow *row, const Interval *lease, Datum *values,
 	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
 	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
 
+	LogNoteHolder(values);
 	until = Max(until, LogRowTime(row, LOG_LOCKED_UNTIL, DT_NOBEGIN));
 	values[LOG_LOCKED_UNTIL] = TimestampTzGetDatum(until);
 	nulls[LOG_LOCKED_UNTIL] = false;

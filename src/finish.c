@@ -204,7 +204,7 @@ compare_with_recorded(const LogRow *row, const RequestEnd *end)
 {
 	if (!FinishIsSame(row, end))
 		return FINISH_DIFFERENT;
-	if (row->sight != LOG_SIGHT_OWN && end->after_writes)
+	if (!LogRowIsHeldHere(row) && end->after_writes)
 		return FINISH_AFTER_WRITES;
 	return FINISH_ALREADY;
 }
@@ -219,6 +219,7 @@ FinishWrite(Log *log, const Holder *holder, const LogRow *row,
 {
 	PreventCommandIfReadOnly(end->failed ? "idem_fail()" : "idem_finish()");
 	FinishFillEnd(row, &holder->policy, end, values, nulls);
+	LogNoteHolder(values);
 	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
 	{
 		HolderRaiseLost();

@@ -5,7 +5,7 @@
  *
  * A token proves it, as long as it is the row's present one.  Without a token
  * the present version of the row must have been written by this very
- * transaction: it claimed the request, or proved itself with the token
+ * transaction, which claimed the request or proved itself with the token
  * before.  That is read off the row, never off the session, so it is right
  * under savepoints and behind a pooler.  A claim that was given back is held by
  * nobody, whoever wrote the row.
@@ -106,15 +106,15 @@ HolderFindRow(Log *log, const RequestKey *key, LogRow *row)
 HolderVerdict
 HolderJudge(const Holder *holder, const LogRow *row)
 {
-	bool		own = row->sight == LOG_SIGHT_OWN;
+	bool		held = LogRowIsHeldHere(row);
 	bool		open;
 
-	if (!own && StateJudge(row, &holder->policy, ClockNow()) == STATE_ABSENT)
+	if (!held && StateJudge(row, &holder->policy, ClockNow()) == STATE_ABSENT)
 		return HOLDER_EXPIRED;
 	if (holder->has_token && (LogRowInt64(row, LOG_TOKEN) != holder->token ||
 							  LogRowIsReleased(row)))
 		return HOLDER_STALE;
-	if (!holder->has_token && (!own || LogRowIsReleased(row)))
+	if (!holder->has_token && (!held || LogRowIsReleased(row)))
 		return HOLDER_NO_TOKEN;
 
 	open = LogRowStatus(row) == LOG_PROCESSING ||
@@ -153,7 +153,7 @@ HolderJudgeOngoing(const Holder *holder, const LogRow *row,
 				   HolderVerdict verdict)
 {
 	if (verdict == HOLDER_HOLDS &&
-		(row->sight != LOG_SIGHT_OWN || LogRowStatus(row) == LOG_UNKNOWN) &&
+		(!LogRowIsHeldHere(row) || LogRowStatus(row) == LOG_UNKNOWN) &&
 		StateJudge(row, &holder->policy, ClockNow()) == STATE_UNKNOWN)
 		return HOLDER_UNKNOWN;
 	return verdict;

@@ -660,6 +660,35 @@ LogRowIsOwnClaim(const LogRow *row)
 }
 
 /*
+ * LogRowIsHeldHere - does this very transaction hold the claim, having made it
+ * or proved itself with its token?
+ *
+ * That it wrote the present version does not say so: a purge, or a change of
+ * policy, writes the rows of other people's claims.
+ */
+bool
+LogRowIsHeldHere(const LogRow *row)
+{
+	FullTransactionId proved;
+
+	if (row->sight != LOG_SIGHT_OWN)
+		return false;
+	proved = DatumGetFullTransactionId(row->values[LOG_PROVED_XACT]);
+	return FullTransactionIdEquals(proved, GetTopFullTransactionIdIfAny());
+}
+
+/*
+ * LogNoteHolder - notes in a version that is about to be written that this
+ * transaction holds the claim.
+ */
+void
+LogNoteHolder(Datum *values)
+{
+	values[LOG_PROVED_XACT] =
+		FullTransactionIdGetDatum(GetTopFullTransactionId());
+}
+
+/*
  * LogRowIsReleased - was the claim given back, so that nobody holds it?
  */
 bool

@@ -23,6 +23,7 @@ typedef enum LogColumn
 	LOG_CREATED_AT,
 	LOG_DUE_AT,
 	LOG_CLAIMED_XACT,
+	LOG_PROVED_XACT,
 	LOG_ATTEMPT,
 	LOG_GRANTED,
 	LOG_STEPS,
@@ -142,6 +143,8 @@ extern void LogForgetPrior(bool *nulls);
 extern LogStatus LogRowStatus(const LogRow *row);
 extern const char *LogStatusName(LogStatus status);
 extern bool LogRowIsOwnClaim(const LogRow *row);
+extern bool LogRowIsHeldHere(const LogRow *row);
+extern void LogNoteHolder(Datum *values);
 extern bool LogRowIsReleased(const LogRow *row);
 extern TimestampTz LogRowTime(const LogRow *row, LogColumn column,
 							  TimestampTz missing);

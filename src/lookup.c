@@ -83,7 +83,7 @@ judge(const LogRow *row, const ScopePolicy *policy, TimestampTz now)
 {
 	RequestState state = StateJudge(row, policy, now);
 
-	if (row->sight == LOG_SIGHT_OWN && LogRowStatus(row) == LOG_PROCESSING &&
+	if (LogRowIsHeldHere(row) && LogRowStatus(row) == LOG_PROCESSING &&
 		!LogRowIsReleased(row) && state != STATE_LEASED)
 		return STATE_LAPSED;
 	return state;

@@ -194,7 +194,7 @@ treat_row(Purge *purge, Log *log, const LogRow *row)
 	ScopePolicy policy;
 	RequestState state;
 
-	if (row->sight == LOG_SIGHT_OWN && LogRowStatus(row) == LOG_PROCESSING)
+	if (LogRowIsHeldHere(row) && LogRowStatus(row) == LOG_PROCESSING)
 		return false;
 
 	policy = ScopeResolve(DatumGetTextPP(row->values[LOG_SCOPE]));
