@@ -19,6 +19,9 @@
  * collations cannot break their uniqueness.  due_at is the only indexed column
  * beside the key, and ending a claim leaves it alone, so that ending a claim
  * is a HOT update.
+ *
+ * Rows come and go all the time: autovacuum is to come when a twentieth of
+ * them has gone, so that their room is used again before the table grows.
  */
 CREATE TABLE @extschema@.transaction_log (
     token bigint NOT NULL,
@@ -59,7 +62,7 @@ CREATE TABLE @extschema@.transaction_log (
     CONSTRAINT transaction_log_pkey PRIMARY KEY (scope, request_id),
     CONSTRAINT transaction_log_status_check
         CHECK (status OPERATOR(pg_catalog.=) ANY (ARRAY['processing', 'completed', 'failed', 'unknown']))
-) WITH (fillfactor = 70, vacuum_truncate = off);
+) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX transaction_log_due_at_idx ON @extschema@.transaction_log (due_at);
 
@@ -119,7 +122,7 @@ CREATE TABLE @extschema@.idempotency_checkpoint (
     completed_at timestamp with time zone NOT NULL,
     result jsonb,
     CONSTRAINT idempotency_checkpoint_pkey PRIMARY KEY (scope, request_id, life, step)
-) WITH (vacuum_truncate = off);
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_checkpoint', '');
 
@@ -144,7 +147,7 @@ CREATE TABLE @extschema@.idempotency_history (
     to_status text,
     attempt integer NOT NULL,
     error jsonb
-) WITH (vacuum_truncate = off);
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX idempotency_history_life_idx ON @extschema@.idempotency_history (scope, request_id, life);
 
@@ -196,7 +199,7 @@ CREATE TABLE @extschema@.idempotency_call (
     response_body jsonb,
     CONSTRAINT idempotency_call_pkey PRIMARY KEY (call_id),
     CONSTRAINT idempotency_call_operation_key UNIQUE (scope, request_id, life, provider, operation)
-) WITH (vacuum_truncate = off);
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_call', '');
 
@@ -224,7 +227,7 @@ CREATE TABLE @extschema@.idempotency_inbox (
     scope text COLLATE "C" NOT NULL,
     message_id text COLLATE "C" NOT NULL,
     CONSTRAINT idempotency_inbox_pkey PRIMARY KEY (scope, message_id)
-) WITH (vacuum_truncate = off);
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX idempotency_inbox_expires_at_idx ON @extschema@.idempotency_inbox (expires_at);
 

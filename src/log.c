@@ -453,14 +453,14 @@ write_outcome(TM_Result result)
 }
 
 /*
- * Replaces the row version by a new one.
+ * LogUpdate - replaces the row version by a new one; waits for whoever holds
+ * it.
  *
  * The index entries of an update that is not HOT are new ones for the same
  * key.  They conflict with nobody, since whoever wants the key meets this row.
  */
-static LogWrite
-update_row(Log *log, const LogRow *row, const Datum *values, const bool *nulls,
-		   bool wait)
+LogWrite
+LogUpdate(Log *log, const LogRow *row, const Datum *values, const bool *nulls)
 {
 	TupleTableSlot *slot = store_values(log, values, nulls);
 	ItemPointerData tid = row->tid;
@@ -471,7 +471,7 @@ update_row(Log *log, const LogRow *row, const Datum *values, const bool *nulls,
 
 	result = table_tuple_update(log->rel, &tid, slot,
 								GetCurrentCommandId(true),
-								GetActiveSnapshot(), InvalidSnapshot, wait,
+								GetActiveSnapshot(), InvalidSnapshot, true,
 								&failure, &lockmode, &update_indexes);
 	if (result != TM_Ok)
 		return write_outcome(result);
@@ -487,29 +487,7 @@ update_row(Log *log, const LogRow *row, const Datum *values, const bool *nulls,
 }
 
 /*
- * LogUpdate - replaces the row version by a new one; waits for whoever holds
- * it.
- */
-LogWrite
-LogUpdate(Log *log, const LogRow *row, const Datum *values, const bool *nulls)
-{
-	return update_row(log, row, values, nulls, true);
-}
-
-/*
- * LogTryUpdate - the same without ever waiting: LOG_BUSY where the row is held
- * by anybody, in whatever mode.
- */
-LogWrite
-LogTryUpdate(Log *log, const LogRow *row, const Datum *values,
-			 const bool *nulls)
-{
-	return update_row(log, row, values, nulls, false);
-}
-
-/*
- * LogTakeOver - replaces the row version and never waits: LOG_BUSY where the
- * row is held in a mode that keeps an update out.
+ * LogTakeOver - the same without ever waiting: LOG_BUSY where the row is held.
  *
  * The row lock is taken first, since an update that must not wait is not made
  * for rows that are merely locked.  Once we have the lock, all that others can

@@ -134,8 +134,6 @@ extern LogWrite LogTakeOver(Log *log, const LogRow *row, const Datum *values,
 extern bool LogAwaitLocks(Log *log, const LogRow *row);
 extern LogWrite LogUpdate(Log *log, const LogRow *row, const Datum *values,
 						  const bool *nulls);
-extern LogWrite LogTryUpdate(Log *log, const LogRow *row,
-							 const Datum *values, const bool *nulls);
 extern LogWrite LogDelete(Log *log, const LogRow *row);
 extern LogWrite LogTryDelete(Log *log, const LogRow *row);
 

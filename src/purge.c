@@ -160,7 +160,7 @@ turn_unknown(Purge *purge, Log *log, const LogRow *row,
 	bool		nulls[LOG_NATTS];
 
 	ReviewFill(row, policy, reason, values, nulls);
-	if (LogTryUpdate(log, row, values, nulls) != LOG_WRITTEN)
+	if (LogTakeOver(log, row, values, nulls) != LOG_WRITTEN)
 		return false;
 	HistoryRecord(policy, row, values, nulls);
 	purge->notify[reason] = true;
@@ -181,7 +181,7 @@ postpone(Purge *purge, Log *log, const LogRow *row, const ScopePolicy *policy,
 	values[LOG_DUE_AT] =
 		TimestampTzGetDatum(DueNext(row, policy, state, purge->until));
 
-	if (LogTryUpdate(log, row, values, nulls) != LOG_WRITTEN)
+	if (LogTakeOver(log, row, values, nulls) != LOG_WRITTEN)
 		return false;
 	purge->postponed++;
 	return true;
