@@ -353,6 +353,26 @@ LogFetch(Log *log, const RequestKey *key, Snapshot snapshot, LogRow *row)
 }
 
 /*
+ * LogFetchOwn - reads a version again that this transaction wrote, by its
+ * address; false where it is not the present one any more.
+ */
+bool
+LogFetchOwn(Log *log, const ItemPointerData *tid, LogRow *row)
+{
+	ItemPointerData address = *tid;
+
+	if (!table_tuple_fetch_row_version(log->rel, &address, SnapshotSelf,
+									   log->found) ||
+		!is_own_version(log->found))
+		return false;
+	fill_row(log, row);
+	row->sight = LOG_SIGHT_OWN;
+	row->other = InvalidTransactionId;
+	row->deleting = false;
+	return true;
+}
+
+/*
  * LogIsThere - asks with a fresh MVCC snapshot whether a key that a probe did
  * not find is there after all.
  */

@@ -129,6 +129,7 @@ extern bool LogIsThere(Log *log, const RequestKey *key);
 extern bool LogFetch(Log *log, const RequestKey *key, Snapshot snapshot,
 					 LogRow *row);
 extern void LogRowFound(Log *log, LogRow *row);
+extern bool LogFetchOwn(Log *log, const ItemPointerData *tid, LogRow *row);
 extern void LogCheckSnapshot(Log *log, const LogRow *row);
 
 extern bool LogInsert(Log *log, const Datum *values, const bool *nulls);

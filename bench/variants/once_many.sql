@@ -1,3 +1,4 @@
+TRUNCATE idempotency_inbox;
 SELECT array_agg(gen_random_uuid()::text) AS ids FROM generate_series(1, 20000) \gset
 BEGIN;
 SELECT extract(epoch FROM clock_timestamp()) * 1000 AS started \gset

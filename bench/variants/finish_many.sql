@@ -1,3 +1,4 @@
+TRUNCATE transaction_log;
 SELECT array_agg(gen_random_uuid()::text) AS ids, array_agg('{"order_id": 7}'::jsonb) AS bodies FROM generate_series(1, 20000) \gset
 BEGIN;
 SELECT count(*) FROM idem_claim_many(:'ids');
