@@ -21,14 +21,15 @@
 #include "request.h"
 #include "utils/lsyscache.h"
 
-/* An array without rows and columns. */
+/* Rows and columns would leave open what belongs together. */
 static void
 check_dimensions(ArrayType *array)
 {
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("arrays of a batch must be one-dimensional")));
+				 errmsg("arrays of a batch must be one-dimensional"),
+				 errhint("Pass one element for each request.")));
 }
 
 /*
@@ -142,7 +143,8 @@ BatchColumnFromArg(FunctionCallInfo fcinfo, int arg, Oid type, int n)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("arrays of a batch must have the same length"),
-				 errdetail("There are %d keys, and %d elements in another array.",
-						   n, found)));
+				 errdetail("Number of keys: %d, of elements in another array: %d.",
+						   n, found),
+				 errhint("Leave the other array out, or give it an element for each key.")));
 	return column;
 }

@@ -69,10 +69,17 @@ raise_in_progress(const RequestKey *key, const ClaimAnswer *answer)
 				 errdetail("%s is claimed by this very transaction; retry_after: unknown.",
 						   request),
 				 errhint("A handler must not run the request that it is carrying out.")));
+	if (!answer->blocked)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_IN_PROGRESS),
+				 errmsg("request is waiting to be retried"),
+				 errdetail("%s failed, with its retry time still ahead; retry_after: %s.",
+						   request, describe_retry_after(answer)),
+				 errhint("Try again after that time.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_IN_PROGRESS),
 			 errmsg("request is in progress"),
-			 errdetail("%s is being carried out or backing off; retry_after: %s.",
+			 errdetail("%s is being carried out; retry_after: %s.",
 					   request, describe_retry_after(answer)),
 			 errhint("Try again later, or pass wait to wait for its end.")));
 }
@@ -90,8 +97,9 @@ RunRaiseRefused(const RequestKey *key, const ClaimAnswer *answer)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISMATCH),
 					 errmsg("idempotency key was used for another request"),
-					 errdetail("%s has another fingerprint.",
-							   RequestDescribe(key)),
+					 errdetail("%s has another fingerprint; its status is \"%s\".",
+							   RequestDescribe(key),
+							   TextDatumGetCString(answer->values[CLAIM_COL_STATUS])),
 					 errhint("Use a new key for a new request. idem_claim() tells what differs.")));
 			break;
 		case CLAIM_IN_PROGRESS:
