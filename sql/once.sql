@@ -136,6 +136,12 @@ SELECT pg_current_xact_id_if_assigned() IS NULL AS wrote_nothing;
 SELECT probe.sqlstate($$SELECT idem_once('new', 'once')$$);
 SELECT probe.sqlstate($$SELECT idem_once_many('{m-1,new}', 'once')$$);
 COMMIT;
+BEGIN;
+SELECT idem_once('ro-1', 'once');
+SET TRANSACTION READ ONLY;
+SELECT probe.sqlstate($$SELECT idem_once_undo('{ro-1}', 'once')$$);
+SELECT idem_once_undo('{nobody}', 'once');
+COMMIT;
 -- a snapshot of its own: as INSERT ... ON CONFLICT does
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT idem_once('m-1', 'once'), idem_once('rr-1', 'once'), idem_once('rr-1', 'once');

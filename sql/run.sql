@@ -234,6 +234,8 @@ SELECT n, outcome, response_body FROM generate_series(1, 3) n, idem_run('n-' || 
 SELECT count(*) FROM idem_current();
 SELECT probe.sqlstate($$SELECT idem_run('fail-9', '{}', 'shop.fails', scope => 'run')$$);
 SELECT count(*) FROM idem_current();
+SELECT status FROM idem_run('fail-10', '{}', 'shop.fails', scope => 'run', on_error => 'record');
+SELECT count(*) FROM idem_current();
 CREATE FUNCTION shop.current(body jsonb) RETURNS jsonb LANGUAGE sql AS
 $$ SELECT to_jsonb(c) - 'token' || jsonb_build_object('has_token', token > 0) FROM idem_current() c $$;
 SELECT response_body FROM idem_run('current', NULL, 'shop.current', scope => 'run');

@@ -246,8 +246,10 @@ idem_once_undo(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		LogProbe(&inbox, &key, &row);
-		if (row.sight == LOG_SIGHT_OWN &&
-			LogDelete(&inbox, &row) == LOG_WRITTEN)
+		if (row.sight != LOG_SIGHT_OWN)
+			continue;
+		PreventCommandIfReadOnly("idem_once_undo()");
+		if (LogDelete(&inbox, &row) == LOG_WRITTEN)
 			nundone++;
 	}
 	LogClose(&inbox);

@@ -365,10 +365,7 @@ LogFetchOwn(Log *log, const ItemPointerData *tid, LogRow *row)
 									   log->found) ||
 		!is_own_version(log->found))
 		return false;
-	fill_row(log, row);
-	row->sight = LOG_SIGHT_OWN;
-	row->other = InvalidTransactionId;
-	row->deleting = false;
+	LogRowFound(log, row);
 	return true;
 }
 
