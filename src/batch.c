@@ -21,14 +21,15 @@
 #include "request.h"
 #include "utils/lsyscache.h"
 
-/* An array without rows and columns. */
+/* Rows and columns would leave open what belongs together. */
 static void
 check_dimensions(ArrayType *array)
 {
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("arrays of a batch must be one-dimensional")));
+				 errmsg("arrays of a batch must be one-dimensional"),
+				 errhint("Pass one element for each request.")));
 }
 
 /*
@@ -82,19 +83,23 @@ BatchId(const Batch *batch, int i)
 }
 
 static int
+compare_texts(const text *a, const text *b)
+{
+	int			la = VARSIZE_ANY_EXHDR(a);
+	int			lb = VARSIZE_ANY_EXHDR(b);
+	int			order = memcmp(VARDATA_ANY(a), VARDATA_ANY(b), Min(la, lb));
+
+	return order != 0 ? order : la - lb;
+}
+
+static int
 compare_ids(const void *a, const void *b, void *arg)
 {
 	const Batch *batch = (const Batch *) arg;
 	int			ia = *(const int *) a;
 	int			ib = *(const int *) b;
-	text	   *ta = BatchId(batch, ia);
-	text	   *tb = BatchId(batch, ib);
-	int			la = VARSIZE_ANY_EXHDR(ta);
-	int			lb = VARSIZE_ANY_EXHDR(tb);
-	int			order = memcmp(VARDATA_ANY(ta), VARDATA_ANY(tb), Min(la, lb));
+	int			order = compare_texts(BatchId(batch, ia), BatchId(batch, ib));
 
-	if (order == 0)
-		order = la - lb;
 	return order != 0 ? order : ia - ib;
 }
 
@@ -109,6 +114,16 @@ BatchSort(Batch *batch)
 	for (int i = 0; i < batch->n; i++)
 		batch->order[i] = i;
 	qsort_arg(batch->order, batch->n, sizeof(int), compare_ids, batch);
+}
+
+/*
+ * BatchRepeats - is the i-th key of a sorted batch the same as the one before?
+ */
+bool
+BatchRepeats(const Batch *batch, int i)
+{
+	return i > 0 && compare_texts(BatchId(batch, batch->order[i - 1]),
+								  BatchId(batch, batch->order[i])) == 0;
 }
 
 /*
@@ -128,7 +143,8 @@ BatchColumnFromArg(FunctionCallInfo fcinfo, int arg, Oid type, int n)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("arrays of a batch must have the same length"),
-				 errdetail("There are %d keys, and %d elements in another array.",
-						   n, found)));
+				 errdetail("Number of keys: %d, of elements in another array: %d.",
+						   n, found),
+				 errhint("Leave the other array out, or give it an element for each key.")));
 	return column;
 }

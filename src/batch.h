@@ -31,6 +31,7 @@ typedef struct Batch
 extern BatchColumn BatchColumnOf(ArrayType *array, Oid type, int *n);
 extern Batch BatchFromArg(FunctionCallInfo fcinfo, int arg);
 extern void BatchSort(Batch *batch);
+extern bool BatchRepeats(const Batch *batch, int i);
 extern text *BatchId(const Batch *batch, int i);
 extern BatchColumn BatchColumnFromArg(FunctionCallInfo fcinfo, int arg,
 									  Oid type, int n);

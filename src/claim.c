@@ -267,12 +267,13 @@ answer_unknown(ClaimAnswer *answer, const LogRow *row)
 
 static void
 answer_claimed(ClaimAnswer *answer, const ClaimRequest *request,
-			   const Datum *values)
+			   const Log *log, const Datum *values)
 {
 	start_answer(answer, CLAIM_CLAIMED, LOG_PROCESSING);
 	set_column(answer, CLAIM_COL_TOKEN, values[LOG_TOKEN]);
 	set_column(answer, CLAIM_COL_ATTEMPT, values[LOG_ATTEMPT]);
 	set_column(answer, CLAIM_COL_CREATED_AT, values[LOG_CREATED_AT]);
+	answer->tid = log->written->tts_tid;
 	answer->life = DatumGetInt64(values[LOG_LIFE]);
 	answer->steps = DatumGetInt32(values[LOG_STEPS]);
 	set_column(answer, CLAIM_COL_CHECKPOINTS,
@@ -423,7 +424,7 @@ claim_new(Log *log, const ClaimRequest *request, ClaimAnswer *answer)
 		return false;
 	HistoryRecord(&request->policy, NULL, values, nulls);
 	DurabilityClaimMade(&request->key);
-	answer_claimed(answer, request, values);
+	answer_claimed(answer, request, log, values);
 	return true;
 }
 
@@ -452,7 +453,7 @@ claim_existing(Log *log, const ClaimRequest *request, const LogRow *row,
 			HistoryRecord(&request->policy, new_life ? NULL : row, values,
 						  nulls);
 			DurabilityClaimMade(&request->key);
-			answer_claimed(answer, request, values);
+			answer_claimed(answer, request, log, values);
 			answer->taken_over = !new_life &&
 				LogRowStatus(row) == LOG_PROCESSING;
 			return true;

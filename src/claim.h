@@ -64,6 +64,7 @@ typedef struct ClaimAnswer
 	bool		taken_over;		/* claimed after somebody else's lease */
 	bool		blocked;		/* in progress, and worth waiting for */
 	Blocker		blocker;
+	ItemPointerData tid;		/* claimed: the version that was written */
 	int64		life;			/* claimed: life of the key */
 	int32		steps;			/* claimed: its checkpoints so far */
 	Datum		values[CLAIM_NCOLS];

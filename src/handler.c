@@ -99,27 +99,67 @@ check_handler(Oid function, const char *name)
 }
 
 /*
+ * HandlerRaiseMissing - the error for a name that means no function (jsonb).
+ */
+void
+HandlerRaiseMissing(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_FUNCTION),
+			 errmsg("handler \"%s\" does not exist", name),
+			 errhint("A handler is a function that takes jsonb and returns jsonb; qualify its name where its schema is not in the search_path.")));
+}
+
+/* Does a name go on with types of arguments?  Quoted parts do not count. */
+static bool
+has_signature(const char *name)
+{
+	bool		quoted = false;
+
+	for (; *name != '\0'; name++)
+	{
+		if (*name == '"')
+			quoted = !quoted;
+		else if (*name == '(' && !quoted)
+			return true;
+	}
+	return false;
+}
+
+/* The function with a signature, InvalidOid where there is none. */
+static Oid
+find_by_signature(const char *signature)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	Datum		function;
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = CStringGetTextDatum(signature);
+	fcinfo->args[0].isnull = false;
+	function = to_regprocedure(fcinfo);
+	return fcinfo->isnull ? InvalidOid : DatumGetObjectId(function);
+}
+
+/*
  * HandlerFind - the function that a name means, given as f, s.f or s.f(jsonb);
- * an error where there is none that can be a handler, or that the current user
- * may execute.
+ * InvalidOid where there is none and missing_ok.  An error where it cannot be a
+ * handler, or where the current user may not execute it.
  */
 Oid
-HandlerFind(const char *name)
+HandlerFind(const char *name, bool missing_ok)
 {
 	Oid			argtypes[1] = {JSONBOID};
 	Oid			function;
 
-	if (strchr(name, '(') != NULL)
-		function = DatumGetObjectId(DirectFunctionCall1(regprocedurein,
-														CStringGetDatum(name)));
+	if (has_signature(name))
+		function = find_by_signature(name);
 	else
 		function = LookupFuncName(compat_parse_qualified_name(name), 1,
-								  argtypes, false);
-	if (!OidIsValid(function))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("function \"%s\" does not exist", name)));
-	check_handler(function, name);
+								  argtypes, true);
+	if (OidIsValid(function))
+		check_handler(function, name);
+	else if (!missing_ok)
+		HandlerRaiseMissing(name);
 	return function;
 }
 

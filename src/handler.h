@@ -8,6 +8,7 @@
 #ifndef IDEM_HANDLER_H
 #define IDEM_HANDLER_H
 
+#include "compat.h"
 #include "fmgr.h"
 #include "log.h"
 
@@ -23,7 +24,8 @@ typedef struct RunningClaim
 } RunningClaim;
 
 extern const RunningClaim *HandlerRunning(void);
-extern Oid	HandlerFind(const char *name);
+COMPAT_NORETURN extern void HandlerRaiseMissing(const char *name);
+extern Oid	HandlerFind(const char *name, bool missing_ok);
 extern char *HandlerQualifiedName(Oid function);
 extern NullableDatum HandlerCall(Oid function, NullableDatum argument,
 								 RunningClaim *claim);

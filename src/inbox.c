@@ -170,12 +170,15 @@ record_batch(const Batch *batch, text *scope, const ScopePolicy *policy,
 	Log			inbox;
 
 	open_inbox(&inbox);
+	LogBeginBatch(&inbox);
 	for (int i = 0; i < batch->n; i++)
 	{
 		int			at = batch->order[i];
 		RequestKey	key = {scope, BatchId(batch, at)};
 		MemoryContext context = MemoryContextSwitchTo(per_message);
 
+		if (BatchRepeats(batch, i))
+			LogSeeWrites(&inbox);
 		is_new[at] = record_message(&inbox, &key, ttl);
 		count_message(policy, is_new[at]);
 		MemoryContextSwitchTo(context);
@@ -234,6 +237,7 @@ idem_once_undo(PG_FUNCTION_ARGS)
 	Log			inbox;
 
 	open_inbox(&inbox);
+	LogBeginBatch(&inbox);
 	(void) ScopeEnter(scope);
 	for (int i = 0; i < batch.n; i++)
 	{
@@ -242,8 +246,10 @@ idem_once_undo(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		LogProbe(&inbox, &key, &row);
-		if (row.sight == LOG_SIGHT_OWN &&
-			LogDelete(&inbox, &row) == LOG_WRITTEN)
+		if (row.sight != LOG_SIGHT_OWN)
+			continue;
+		PreventCommandIfReadOnly("idem_once_undo()");
+		if (LogDelete(&inbox, &row) == LOG_WRITTEN)
 			nundone++;
 	}
 	LogClose(&inbox);

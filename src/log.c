@@ -78,6 +78,8 @@ LogOpenTable(Log *log, IdemTable table, int natts)
 	log->estate = NULL;
 	log->indexes = NULL;
 	ItemPointerSetInvalid(&log->held);
+	log->batch = false;
+	log->unseen = false;
 }
 
 /*
@@ -90,11 +92,46 @@ LogOpen(Log *log)
 }
 
 /*
+ * LogBeginBatch - from now on all writes are one command: none of them becomes
+ * visible to this transaction's snapshots before LogSeeWrites or LogClose.
+ *
+ * A transaction keeps in memory each pair of commands that wrote and replaced a
+ * row of its own; with a command per row that would be as many pairs as rows.
+ * Probes see everything, but a row cannot be written twice in one command.
+ */
+void
+LogBeginBatch(Log *log)
+{
+	log->batch = true;
+}
+
+/*
+ * LogSeeWrites - ends a command of a batch, where it wrote anything.
+ */
+void
+LogSeeWrites(Log *log)
+{
+	if (log->unseen)
+		CommandCounterIncrement();
+	log->unseen = false;
+}
+
+/* After each write. */
+static void
+note_write(Log *log)
+{
+	log->unseen = true;
+	if (!log->batch)
+		LogSeeWrites(log);
+}
+
+/*
  * LogClose - lets go of everything but the locks.
  */
 void
 LogClose(Log *log)
 {
+	LogSeeWrites(log);
 	if (log->indexes != NULL)
 	{
 		ExecCloseIndices(log->indexes);
@@ -316,6 +353,23 @@ LogFetch(Log *log, const RequestKey *key, Snapshot snapshot, LogRow *row)
 }
 
 /*
+ * LogFetchOwn - reads a version again that this transaction wrote, by its
+ * address; false where it is not the present one any more.
+ */
+bool
+LogFetchOwn(Log *log, const ItemPointerData *tid, LogRow *row)
+{
+	ItemPointerData address = *tid;
+
+	if (!table_tuple_fetch_row_version(log->rel, &address, SnapshotSelf,
+									   log->found) ||
+		!is_own_version(log->found))
+		return false;
+	LogRowFound(log, row);
+	return true;
+}
+
+/*
  * LogIsThere - asks with a fresh MVCC snapshot whether a key that a probe did
  * not find is there after all.
  */
@@ -433,7 +487,7 @@ LogInsert(Log *log, const Datum *values, const bool *nulls)
 	SpeculativeInsertionLockRelease(xid);
 
 	if (won)
-		CommandCounterIncrement();
+		note_write(log);
 	return won;
 }
 
@@ -482,7 +536,7 @@ LogUpdate(Log *log, const LogRow *row, const Datum *values, const bool *nulls)
 		(void) insert_index_entries(log, slot, true, false,
 									COMPAT_ONLY_SUMMARIZING(update_indexes));
 	}
-	CommandCounterIncrement();
+	note_write(log);
 	return LOG_WRITTEN;
 }
 
@@ -560,7 +614,7 @@ delete_row(Log *log, const LogRow *row, bool wait)
 								&failure, false);
 	if (result != TM_Ok)
 		return write_outcome(result);
-	CommandCounterIncrement();
+	note_write(log);
 	return LOG_WRITTEN;
 }
 

@@ -113,11 +113,15 @@ typedef struct Log
 	EState	   *estate;			/* for index entries; NULL until needed */
 	ResultRelInfo *indexes;		/* all indexes; NULL until needed */
 	ItemPointerData held;		/* row version locked by LogAwaitLocks */
+	bool		batch;			/* writes are one command (LogBeginBatch) */
+	bool		unseen;			/* of which some are not visible yet */
 } Log;
 
 extern void LogOpen(Log *log);
 extern void LogOpenTable(Log *log, IdemTable table, int natts);
 extern void LogClose(Log *log);
+extern void LogBeginBatch(Log *log);
+extern void LogSeeWrites(Log *log);
 extern void LogUnpin(Log *log);
 
 extern void LogProbe(Log *log, const RequestKey *key, LogRow *row);
@@ -126,6 +130,7 @@ extern bool LogIsThere(Log *log, const RequestKey *key);
 extern bool LogFetch(Log *log, const RequestKey *key, Snapshot snapshot,
 					 LogRow *row);
 extern void LogRowFound(Log *log, LogRow *row);
+extern bool LogFetchOwn(Log *log, const ItemPointerData *tid, LogRow *row);
 extern void LogCheckSnapshot(Log *log, const LogRow *row);
 
 extern bool LogInsert(Log *log, const Datum *values, const bool *nulls);

@@ -113,6 +113,7 @@ idem_claim_many(PG_FUNCTION_ARGS)
 
 	ResultInitSet(fcinfo);
 	LogOpen(&log);
+	LogBeginBatch(&log);
 	ClaimInitRequest(&request, key, NULL, NULL, ttl, lease);
 	for (int i = 0; i < batch.n; i++)
 	{
@@ -156,6 +157,7 @@ start_many(Many *many, FunctionCallInfo fcinfo, int tokens_arg, int scope_arg,
 
 	ResultInitSet(fcinfo);
 	LogOpen(&many->log);
+	LogBeginBatch(&many->log);
 	many->holder.policy = ScopeEnter(many->holder.key.scope);
 }
 
@@ -240,6 +242,8 @@ finish_all(Many *many, RequestEnd *end, const BatchColumn *codes,
 		int			at = many->batch.order[i];
 		MemoryContext context = MemoryContextSwitchTo(element);
 
+		if (BatchRepeats(&many->batch, i))
+			LogSeeWrites(&many->log);
 		set_element(many, at);
 		set_response(end, RESPONSE_CODE, codes, at);
 		set_response(end, end->failed ? RESPONSE_ERROR : RESPONSE_BODY,
@@ -262,6 +266,8 @@ extend_all(Many *many, const Interval *lease)
 		int			at = many->batch.order[i];
 		MemoryContext context = MemoryContextSwitchTo(element);
 
+		if (BatchRepeats(&many->batch, i))
+			LogSeeWrites(&many->log);
 		set_element(many, at);
 		many->outcomes[at] = extend_element(many, lease);
 		LogUnpin(&many->log);

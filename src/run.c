@@ -13,7 +13,11 @@
  * A handler's error rolls everything back, or with on_error => 'record' is the
  * request's result: the handler then runs in a subtransaction, and the failure
  * is stored in place of its writes.  Errors that say nothing about the request
- * (a deadlock, a cancel, a full disk) are never results.
+ * (a deadlock, a cancel, a full disk, another request that is in progress) are
+ * never results.
+ *
+ * A finished request is replayed also where its handler is gone: a retry may
+ * come from before a new version of the application.
  *
  *-------------------------------------------------------------------------
  */
@@ -65,10 +69,17 @@ raise_in_progress(const RequestKey *key, const ClaimAnswer *answer)
 				 errdetail("%s is claimed by this very transaction; retry_after: unknown.",
 						   request),
 				 errhint("A handler must not run the request that it is carrying out.")));
+	if (!answer->blocked)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_IN_PROGRESS),
+				 errmsg("request is waiting to be retried"),
+				 errdetail("%s failed, with its retry time still ahead; retry_after: %s.",
+						   request, describe_retry_after(answer)),
+				 errhint("Try again after that time.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_IN_PROGRESS),
 			 errmsg("request is in progress"),
-			 errdetail("%s is being carried out or backing off; retry_after: %s.",
+			 errdetail("%s is being carried out; retry_after: %s.",
 					   request, describe_retry_after(answer)),
 			 errhint("Try again later, or pass wait to wait for its end.")));
 }
@@ -86,8 +97,9 @@ RunRaiseRefused(const RequestKey *key, const ClaimAnswer *answer)
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_MISMATCH),
 					 errmsg("idempotency key was used for another request"),
-					 errdetail("%s has another fingerprint.",
-							   RequestDescribe(key)),
+					 errdetail("%s has another fingerprint; its status is \"%s\".",
+							   RequestDescribe(key),
+							   TextDatumGetCString(answer->values[CLAIM_COL_STATUS])),
 					 errhint("Use a new key for a new request. idem_claim() tells what differs.")));
 			break;
 		case CLAIM_IN_PROGRESS:
@@ -118,7 +130,8 @@ is_never_a_result(int sqlerrcode)
 		category == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) ||
 		category == ERRCODE_TO_CATEGORY(ERRCODE_SYSTEM_ERROR) ||
 		category == ERRCODE_TO_CATEGORY(ERRCODE_INTERNAL_ERROR) ||
-		sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+		sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
+		sqlerrcode == ERRCODE_IDEM_IN_PROGRESS;
 }
 
 static void
@@ -190,6 +203,22 @@ call_recording(Oid function, NullableDatum argument, RunningClaim *claim)
 }
 
 /*
+ * The handler gave the claim back.  There is nothing to answer then: to say
+ * "executed" would be wrong, and to say nothing would commit the handler's
+ * writes without a record of them.
+ */
+COMPAT_NORETURN static void
+raise_given_back(const RequestKey *key)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_IDEM_NOT_CLAIMED),
+			 errmsg("handler did not keep the claim of its request"),
+			 errdetail("%s was released by the handler that carries it out.",
+					   RequestDescribe(key)),
+			 errhint("Raise an error in the handler instead: it undoes the claim with everything else.")));
+}
+
+/*
  * Ends the claim with the handler's result, where the handler has not done so
  * itself, and answers with what is stored now.
  */
@@ -202,7 +231,11 @@ finish_run(Log *log, const ClaimRequest *request, int64 token,
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 	LogRow		row;
-	HolderVerdict verdict = HolderFind(log, &holder, &row);
+	HolderVerdict verdict = HOLDER_HOLDS;
+
+	/* Mostly the handler left the claim alone, and its row is where it was. */
+	if (!LogFetchOwn(log, &answer->tid, &row))
+		verdict = HolderFind(log, &holder, &row);
 
 	if (verdict == HOLDER_ENDED)
 	{
@@ -210,7 +243,7 @@ finish_run(Log *log, const ClaimRequest *request, int64 token,
 		return;
 	}
 	if (verdict != HOLDER_HOLDS)
-		HolderRaise(&holder, verdict, &row);
+		raise_given_back(&request->key);
 
 	FinishInitEnd(&end, result->failed);
 	end.final = result->failed;
@@ -228,8 +261,8 @@ finish_run(Log *log, const ClaimRequest *request, int64 token,
 
 /* Runs the handler of a request that was claimed. */
 static void
-run_claimed(Log *log, const ClaimRequest *request, Oid function, bool record,
-			ClaimAnswer *answer)
+run_claimed(Log *log, const ClaimRequest *request, const char *handler,
+			Oid function, bool record, ClaimAnswer *answer)
 {
 	NullableDatum argument = {JsonbPGetDatum(request->body),
 	request->body == NULL};
@@ -243,6 +276,8 @@ run_claimed(Log *log, const ClaimRequest *request, Oid function, bool record,
 	};
 
 	LogUnpin(log);
+	if (!OidIsValid(function))
+		HandlerRaiseMissing(handler);
 	if (record)
 		result = call_recording(function, argument, &claim);
 	else
@@ -294,6 +329,7 @@ idem_run(PG_FUNCTION_ARGS)
 	Interval   *wait;
 	Interval	limit;
 	bool		record;
+	char	   *handler;
 	Oid			function;
 	Log			log;
 	Datum		result;
@@ -305,7 +341,8 @@ idem_run(PG_FUNCTION_ARGS)
 	ttl = RequestPositiveInterval(fcinfo, 4, "ttl");
 	wait = RequestWaitInterval(fcinfo, 5);
 	record = parse_on_error(fcinfo, 6);
-	function = HandlerFind(handler_argument(fcinfo, 2));
+	handler = handler_argument(fcinfo, 2);
+	function = HandlerFind(handler, true);
 
 	LogOpen(&log);
 	ClaimInitRequest(&request, key,
@@ -317,7 +354,7 @@ idem_run(PG_FUNCTION_ARGS)
 	ClaimWaiting(&log, &request, &waiter, &answer);
 
 	if (answer.outcome == CLAIM_CLAIMED)
-		run_claimed(&log, &request, function, record, &answer);
+		run_claimed(&log, &request, handler, function, record, &answer);
 	else if (answer.outcome != CLAIM_REPLAY)
 		RunRaiseRefused(&request.key, &answer);
 

@@ -87,7 +87,8 @@ copy_varlena(MemoryContext context, const void *value)
 static char *
 resolve_step(const Steps *steps, text *name)
 {
-	char	   *qualified = HandlerQualifiedName(HandlerFind(text_to_cstring(name)));
+	char	   *qualified = HandlerQualifiedName(HandlerFind(text_to_cstring(name),
+															  false));
 
 	for (int i = 0; i < steps->nsteps; i++)
 	{
@@ -246,7 +247,8 @@ do_step(const Steps *steps, int i)
 	if (claim.steps == 0 ||
 		!CheckpointIsThere(&steps->key, steps->life, name, &own))
 	{
-		result = HandlerCall(HandlerFind(steps->names[i]), argument, &claim);
+		result = HandlerCall(HandlerFind(steps->names[i], false), argument,
+							 &claim);
 		(void) CheckpointRecord(&log, &holder, name, result);
 	}
 	LogClose(&log);

@@ -1,0 +1,1 @@
+INSERT INTO orders (item, quantity) VALUES ('tea', 2) RETURNING id;
