@@ -27,5 +27,11 @@ PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
+# Libraries share one namespace in a backend: export only what is asked for.
+ifeq ($(PORTNAME),linux)
+SHLIB_LINK += -Wl,--version-script=$(srcdir)/$(EXTENSION).map
+$(MODULE_big).so: $(EXTENSION).map
+endif
+
 # Headers are few and shared: rebuild on any change of one.
 $(OBJS): $(wildcard src/*.h) $(EXTENSION).control
