@@ -614,24 +614,27 @@ ClaimCount(const ClaimRequest *request, const ClaimAnswer *answer)
 
 /*
  * ClaimWaiting - the same, waiting for a request in flight until it ends or
- * the waiter's time is up.
+ * the time is up; wait is NULL for the scope's.  Counted.
  */
 void
-ClaimWaiting(Log *log, const ClaimRequest *request, Waiter *waiter,
+ClaimWaiting(Log *log, const ClaimRequest *request, const Interval *wait,
 			 ClaimAnswer *answer)
 {
+	Interval	limit = ScopeWait(&request->policy, wait);
+	Waiter		waiter;
 	int64		waited;
 
+	WaitStart(&waiter, &request->key, &limit);
 	for (;;)
 	{
 		ClaimOnce(log, request, answer);
 		if (!answer->blocked)
 			break;
 		LogUnpin(log);
-		if (!WaitFor(waiter, &answer->blocker))
+		if (!WaitFor(&waiter, &answer->blocker))
 			break;
 	}
-	waited = WaitEnd(waiter);
+	waited = WaitEnd(&waiter);
 	if (waited > 0)
 	{
 		StatCount(request->policy.stat_slot, STAT_WAITS, 1);
@@ -678,11 +681,9 @@ idem_claim(PG_FUNCTION_ARGS)
 	RequestKey	key;
 	ClaimRequest request;
 	ClaimAnswer answer;
-	Waiter		waiter;
 	Interval   *ttl;
 	Interval   *lease;
 	Interval   *wait;
-	Interval	limit;
 	Log			log;
 	Datum		result;
 
@@ -699,9 +700,7 @@ idem_claim(PG_FUNCTION_ARGS)
 					 PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1),
 					 PG_ARGISNULL(6) ? NULL : PG_GETARG_BYTEA_PP(6),
 					 ttl, lease);
-	limit = ScopeWait(&request.policy, wait);
-	WaitStart(&waiter, &request.key, &limit);
-	ClaimWaiting(&log, &request, &waiter, &answer);
+	ClaimWaiting(&log, &request, wait, &answer);
 
 	result = ClaimResult(fcinfo, &answer);
 	LogClose(&log);

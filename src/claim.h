@@ -77,7 +77,7 @@ extern void ClaimInitRequest(ClaimRequest *request, RequestKey key,
 extern void ClaimOnce(Log *log, const ClaimRequest *request,
 					  ClaimAnswer *answer);
 extern void ClaimWaiting(Log *log, const ClaimRequest *request,
-						 Waiter *waiter, ClaimAnswer *answer);
+						 const Interval *wait, ClaimAnswer *answer);
 extern void ClaimCount(const ClaimRequest *request,
 					   const ClaimAnswer *answer);
 extern void ClaimAnswerExecuted(ClaimAnswer *answer, const LogRow *row);

@@ -324,10 +324,8 @@ idem_run(PG_FUNCTION_ARGS)
 	RequestKey	key;
 	ClaimRequest request;
 	ClaimAnswer answer;
-	Waiter		waiter;
 	Interval   *ttl;
 	Interval   *wait;
-	Interval	limit;
 	bool		record;
 	char	   *handler;
 	Oid			function;
@@ -349,9 +347,7 @@ idem_run(PG_FUNCTION_ARGS)
 					 PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1),
 					 PG_ARGISNULL(7) ? NULL : PG_GETARG_BYTEA_PP(7),
 					 ttl, NULL);
-	limit = ScopeWait(&request.policy, wait);
-	WaitStart(&waiter, &request.key, &limit);
-	ClaimWaiting(&log, &request, &waiter, &answer);
+	ClaimWaiting(&log, &request, wait, &answer);
 
 	if (answer.outcome == CLAIM_CLAIMED)
 		run_claimed(&log, &request, handler, function, record, &answer);

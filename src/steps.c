@@ -177,15 +177,11 @@ claim_batch(Steps *steps)
 {
 	ClaimRequest request;
 	ClaimAnswer answer;
-	Interval	limit;
-	Waiter		waiter;
 	Log			log;
 
 	LogOpen(&log);
 	ClaimInitRequest(&request, steps->key, steps->body, NULL, NULL, NULL);
-	limit = ScopeWait(&request.policy, NULL);
-	WaitStart(&waiter, &request.key, &limit);
-	ClaimWaiting(&log, &request, &waiter, &answer);
+	ClaimWaiting(&log, &request, NULL, &answer);
 	if (answer.outcome == CLAIM_CLAIMED)
 	{
 		steps->token = DatumGetInt64(answer.values[CLAIM_COL_TOKEN]);
