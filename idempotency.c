@@ -15,6 +15,7 @@
 #include "miscadmin.h"
 #include "settings.h"
 #include "shared.h"
+#include "waiting.h"
 #include "wakeup.h"
 
 IDEM_MODULE_MAGIC("idempotency", IDEM_VERSION);
@@ -27,6 +28,7 @@ _PG_init(void)
 	SettingsDefine();
 	DurabilityInit();
 	WakeupInit();
+	WaitingInit();
 	if (process_shared_preload_libraries_in_progress)
 		SharedInit();
 }
