@@ -135,6 +135,7 @@ CREATE TABLE @extschema@.idempotency_history (
     scope text COLLATE "C" NOT NULL,
     request_id text COLLATE "C" NOT NULL,
     life bigint NOT NULL,
+    ordinal integer NOT NULL,
     token bigint NOT NULL,
     changed_at timestamp with time zone NOT NULL,
     changed_by text NOT NULL,
@@ -153,6 +154,7 @@ COMMENT ON INDEX @extschema@.idempotency_history_life_idx IS 'Finds the history 
 COMMENT ON COLUMN @extschema@.idempotency_history.scope IS 'Namespace of the key';
 COMMENT ON COLUMN @extschema@.idempotency_history.request_id IS 'The idempotency key';
 COMMENT ON COLUMN @extschema@.idempotency_history.life IS 'Life of the key that the change belongs to';
+COMMENT ON COLUMN @extschema@.idempotency_history.ordinal IS 'Number of the change in this life, from 1';
 COMMENT ON COLUMN @extschema@.idempotency_history.token IS 'Token that was current after the change';
 COMMENT ON COLUMN @extschema@.idempotency_history.changed_at IS 'When';
 COMMENT ON COLUMN @extschema@.idempotency_history.changed_by IS 'By which role';
@@ -598,15 +600,9 @@ COMMENT ON COLUMN @extschema@.idem_log.locked_until IS 'End of the lease';
 COMMENT ON COLUMN @extschema@.idem_log.retry_at IS 'When a failed request may run again';
 COMMENT ON COLUMN @extschema@.idem_log.expires_at IS 'When the key is absent again';
 
-/*
- * When a claim was made would tell its token, so that is shown to the second;
- * the order of entries is told by their ordinal.
- */
+/* When a claim was made would tell its token, so that is shown to the second. */
 CREATE VIEW @extschema@.idem_history WITH (security_barrier) AS
-    SELECT h.scope, h.request_id,
-           pg_catalog.row_number() OVER (PARTITION BY h.scope, h.request_id
-                                         ORDER BY h.life USING OPERATOR(pg_catalog.<), h.changed_at USING OPERATOR(pg_catalog.<),
-                                                  h.token USING OPERATOR(pg_catalog.<)) AS ordinal,
+    SELECT h.scope, h.request_id, h.ordinal,
            CASE WHEN h.to_status OPERATOR(pg_catalog.=) 'processing'
                 THEN pg_catalog.date_trunc('second', h.changed_at) ELSE h.changed_at END AS changed_at,
            h.changed_by, h.from_status, h.to_status, h.attempt, h.error

@@ -28,6 +28,7 @@ typedef enum HistoryColumn
 	HISTORY_SCOPE,
 	HISTORY_REQUEST_ID,
 	HISTORY_LIFE,
+	HISTORY_ORDINAL,
 	HISTORY_TOKEN,
 	HISTORY_CHANGED_AT,
 	HISTORY_CHANGED_BY,
@@ -76,6 +77,7 @@ HistoryRecord(const ScopePolicy *policy, const LogRow *before,
 	entry[HISTORY_SCOPE] = values[LOG_SCOPE];
 	entry[HISTORY_REQUEST_ID] = values[LOG_REQUEST_ID];
 	entry[HISTORY_LIFE] = values[LOG_LIFE];
+	entry[HISTORY_ORDINAL] = values[LOG_CHANGES];
 	entry[HISTORY_TOKEN] = values[LOG_TOKEN];
 	entry[HISTORY_CHANGED_AT] = TimestampTzGetDatum(ClockNow());
 	entry[HISTORY_CHANGED_BY] =
