@@ -619,6 +619,21 @@ COMMENT ON COLUMN @extschema@.idem_history.to_status IS 'Status after';
 COMMENT ON COLUMN @extschema@.idem_history.attempt IS 'Number of the attempt';
 COMMENT ON COLUMN @extschema@.idem_history.error IS 'Error of a failed attempt';
 
+/* To the second: exactly, the end of a lease would tell a token. */
+CREATE VIEW @extschema@.idem_purge_lag WITH (security_barrier) AS
+    SELECT 'requests' AS what,
+           COALESCE(@extschema@.idem_clock() OPERATOR(pg_catalog.-) pg_catalog.date_trunc('second', pg_catalog.min(l.due_at)), '0') AS lag
+      FROM @extschema@.transaction_log l
+     WHERE l.due_at OPERATOR(pg_catalog.<=) @extschema@.idem_clock()
+    UNION ALL
+    SELECT 'messages',
+           COALESCE(@extschema@.idem_clock() OPERATOR(pg_catalog.-) pg_catalog.date_trunc('second', pg_catalog.min(i.expires_at)), '0')
+      FROM @extschema@.idempotency_inbox i
+     WHERE i.expires_at OPERATOR(pg_catalog.<=) @extschema@.idem_clock();
+COMMENT ON VIEW @extschema@.idem_purge_lag IS 'How long what the purge should have seen to has been waiting for it';
+COMMENT ON COLUMN @extschema@.idem_purge_lag.what IS 'requests or messages';
+COMMENT ON COLUMN @extschema@.idem_purge_lag.lag IS 'Age of the oldest that is due; 0 where nothing is';
+
 CREATE FUNCTION @extschema@.idem_stat_counters()
     RETURNS TABLE (scope text, claimed bigint, taken_over bigint, replayed bigint, in_progress bigint, mismatched bigint, unknown bigint, completed bigint, failed bigint, released bigint, stale bigint, waits bigint, wait_us bigint, messages bigint, duplicate_messages bigint, purged bigint, purge_rounds bigint, purge_us bigint, stats_reset timestamp with time zone)
     LANGUAGE c VOLATILE PARALLEL RESTRICTED
