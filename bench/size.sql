@@ -1,6 +1,6 @@
 -- size.sql - what a key costs on disk: heap, indexes, WAL.
 --
---	psql -v keys=100000 -f bench/size.sql		(in an empty database)
+--	psql -v keys=1000000 [-v step=20000] -f bench/size.sql	(in an empty database)
 --
 -- Every key is claimed and finished in a transaction of its own, as
 -- applications do it, with a request and a response of about 100 bytes each,
@@ -11,11 +11,11 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS idempotency;
 SET synchronous_commit = off;
 
-CREATE PROCEDURE fill(keys int) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE fill(first int, last int) LANGUAGE plpgsql AS $$
 DECLARE
 	filler text := repeat('x', 60);
 BEGIN
-	FOR i IN 1..keys LOOP
+	FOR i IN first..last LOOP
 		PERFORM idem_claim(md5(i::text) || '-' || (100 + i % 900),
 			jsonb_build_object('item', i, 'note', filler), scope => 'orders');
 		PERFORM idem_finish(md5(i::text) || '-' || (100 + i % 900),
@@ -26,7 +26,14 @@ END
 $$;
 
 SELECT pg_current_wal_insert_lsn() AS before \gset
-CALL fill(:keys);
+\if :{?step}
+\else
+\set step :keys
+\endif
+-- Autovacuum comes now and then, here after every :step keys.
+SELECT format('CALL fill(%s, %s)', i, least(i + :step - 1, :keys)), 'VACUUM transaction_log'
+  FROM generate_series(1, :keys, :step) i
+\gexec
 SELECT :keys AS keys,
 	pg_table_size('transaction_log') / :keys AS heap_bytes_per_key,
 	pg_relation_size('transaction_log_pkey') / :keys AS key_index_bytes_per_key,

@@ -84,7 +84,7 @@ sub page_runs
 {
 	my ($page) = @_;
 	my ($name) = $page =~ m{([^/]+)\.md$};
-	my $database = lc "page_$name";
+	my $database = lc("page_$name") =~ tr/-/_/r;
 
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
 	$node->safe_psql($database, 'CREATE EXTENSION idempotency')
