@@ -26,9 +26,9 @@ void
 _PG_init(void)
 {
 	SettingsDefine();
+	WaitingInit();
 	DurabilityInit();
 	WakeupInit();
-	WaitingInit();
 	if (process_shared_preload_libraries_in_progress)
 		SharedInit();
 }

@@ -268,8 +268,9 @@ find_stat_slot(const text *scope)
 }
 
 /*
- * ScopeEnter - policy of a scope that the current user wants to work in; an
- * error that says nothing about its contents where it is closed to him.
+ * ScopeEnter - policy of a scope that the current user wants to work in, with
+ * the slot that it is counted in; an error that says nothing about its contents
+ * where it is closed to him.
  */
 ScopePolicy
 ScopeEnter(const text *scope)

@@ -47,7 +47,7 @@ typedef struct ScopePolicy
 	Interval	backoff_base;
 	Interval	backoff_cap;
 	NameData	owner;
-	int			stat_slot;		/* where the scope is counted; of ScopeEnter */
+	int			stat_slot;		/* where the scope is counted */
 } ScopePolicy;
 
 extern ScopePolicy ScopeResolve(const text *scope);
