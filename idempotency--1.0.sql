@@ -140,6 +140,7 @@ CREATE TABLE @extschema@.idempotency_history (
     scope text COLLATE "C" NOT NULL,
     request_id text COLLATE "C" NOT NULL,
     life bigint NOT NULL,
+    ordinal integer NOT NULL,
     token bigint NOT NULL,
     changed_at timestamp with time zone NOT NULL,
     changed_by text NOT NULL,
@@ -158,6 +159,7 @@ COMMENT ON INDEX @extschema@.idempotency_history_life_idx IS 'Finds the history 
 COMMENT ON COLUMN @extschema@.idempotency_history.scope IS 'Namespace of the key';
 COMMENT ON COLUMN @extschema@.idempotency_history.request_id IS 'The idempotency key';
 COMMENT ON COLUMN @extschema@.idempotency_history.life IS 'Life of the key that the change belongs to';
+COMMENT ON COLUMN @extschema@.idempotency_history.ordinal IS 'Number of the change in this life, from 1';
 COMMENT ON COLUMN @extschema@.idempotency_history.token IS 'Token that was current after the change';
 COMMENT ON COLUMN @extschema@.idempotency_history.changed_at IS 'When';
 COMMENT ON COLUMN @extschema@.idempotency_history.changed_by IS 'By which role';
@@ -652,6 +654,40 @@ COMMENT ON COLUMN @extschema@.idem_log.locked_until IS 'End of the lease';
 COMMENT ON COLUMN @extschema@.idem_log.retry_at IS 'When a failed request may run again';
 COMMENT ON COLUMN @extschema@.idem_log.expires_at IS 'When the key is absent again';
 
+/* When a claim was made would tell its token, so that is shown to the second. */
+CREATE VIEW @extschema@.idem_history WITH (security_barrier) AS
+    SELECT h.scope, h.request_id, h.ordinal,
+           CASE WHEN h.to_status OPERATOR(pg_catalog.=) 'processing'
+                THEN pg_catalog.date_trunc('second', h.changed_at) ELSE h.changed_at END AS changed_at,
+           h.changed_by, h.from_status, h.to_status, h.attempt, h.error
+      FROM @extschema@.idempotency_history h
+     WHERE @extschema@.idem_scope_is_open(h.scope);
+COMMENT ON VIEW @extschema@.idem_history IS 'Changes of state of requests in scopes that keep them, without tokens';
+COMMENT ON COLUMN @extschema@.idem_history.scope IS 'Namespace of the key';
+COMMENT ON COLUMN @extschema@.idem_history.request_id IS 'The idempotency key';
+COMMENT ON COLUMN @extschema@.idem_history.ordinal IS 'Order of the changes of one key, from 1';
+COMMENT ON COLUMN @extschema@.idem_history.changed_at IS 'When; that of a claim to the second';
+COMMENT ON COLUMN @extschema@.idem_history.changed_by IS 'By which role';
+COMMENT ON COLUMN @extschema@.idem_history.from_status IS 'Status before; NULL for a new key';
+COMMENT ON COLUMN @extschema@.idem_history.to_status IS 'Status after';
+COMMENT ON COLUMN @extschema@.idem_history.attempt IS 'Number of the attempt';
+COMMENT ON COLUMN @extschema@.idem_history.error IS 'Error of a failed attempt';
+
+/* To the second: exactly, the end of a lease would tell a token. */
+CREATE VIEW @extschema@.idem_purge_lag WITH (security_barrier) AS
+    SELECT 'requests' AS what,
+           COALESCE(@extschema@.idem_clock() OPERATOR(pg_catalog.-) pg_catalog.date_trunc('second', pg_catalog.min(l.due_at)), '0') AS lag
+      FROM @extschema@.transaction_log l
+     WHERE l.due_at OPERATOR(pg_catalog.<=) @extschema@.idem_clock()
+    UNION ALL
+    SELECT 'messages',
+           COALESCE(@extschema@.idem_clock() OPERATOR(pg_catalog.-) pg_catalog.date_trunc('second', pg_catalog.min(i.expires_at)), '0')
+      FROM @extschema@.idempotency_inbox i
+     WHERE i.expires_at OPERATOR(pg_catalog.<=) @extschema@.idem_clock();
+COMMENT ON VIEW @extschema@.idem_purge_lag IS 'How long what the purge should have seen to has been waiting for it';
+COMMENT ON COLUMN @extschema@.idem_purge_lag.what IS 'requests or messages';
+COMMENT ON COLUMN @extschema@.idem_purge_lag.lag IS 'Age of the oldest that is due; 0 where nothing is';
+
 CREATE FUNCTION @extschema@.idem_stat_counters()
     RETURNS TABLE (scope text, claimed bigint, taken_over bigint, replayed bigint, in_progress bigint, mismatched bigint, unknown bigint, completed bigint, failed bigint, released bigint, stale bigint, waits bigint, wait_us bigint, messages bigint, duplicate_messages bigint, purged bigint, purge_rounds bigint, purge_us bigint, stats_reset timestamp with time zone)
     LANGUAGE c VOLATILE PARALLEL RESTRICTED
@@ -666,6 +702,10 @@ CREATE FUNCTION @extschema@.idem_stat_reset()
 COMMENT ON FUNCTION @extschema@.idem_stat_reset() IS 'Sets the counters of this database to zero';
 REVOKE ALL ON FUNCTION @extschema@.idem_stat_reset() FROM PUBLIC;
 
+/*
+ * The functions behind this view and the next one are granted with them, so
+ * they leave out what is closed to their caller by themselves.
+ */
 CREATE VIEW @extschema@.idem_stat WITH (security_barrier) AS
     SELECT c.scope, c.claimed, c.taken_over, c.replayed, c.in_progress, c.mismatched, c.unknown,
            c.completed, c.failed, c.released, c.stale,
@@ -673,8 +713,7 @@ CREATE VIEW @extschema@.idem_stat WITH (security_barrier) AS
            c.messages, c.duplicate_messages,
            c.purged, c.purge_rounds, c.purge_us::double precision OPERATOR(pg_catalog./) 1000 AS purge_ms,
            c.stats_reset
-      FROM @extschema@.idem_stat_counters() c
-     WHERE c.scope IS NULL OR @extschema@.idem_scope_is_open(c.scope);
+      FROM @extschema@.idem_stat_counters() c;
 COMMENT ON VIEW @extschema@.idem_stat IS 'Counters per scope since the last reset; the row without a scope counts all scopes that have none of their own';
 COMMENT ON COLUMN @extschema@.idem_stat.scope IS 'Namespace of keys; NULL for all that are not counted by themselves';
 COMMENT ON COLUMN @extschema@.idem_stat.claimed IS 'Claims granted';
@@ -698,21 +737,15 @@ COMMENT ON COLUMN @extschema@.idem_stat.stats_reset IS 'When counting began';
 
 CREATE FUNCTION @extschema@.idem_in_flight_claims()
     RETURNS TABLE (scope text, request_id text, state text, attempt integer, claimed_by text,
-                   since timestamp with time zone, until timestamp with time zone, xid xid, pid integer)
+                   since timestamp with time zone, until timestamp with time zone, pid integer, waiting integer[])
     LANGUAGE c VOLATILE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME';
 COMMENT ON FUNCTION @extschema@.idem_in_flight_claims() IS 'Requests that are not finished, uncommitted ones included, for the view idem_in_flight';
 REVOKE ALL ON FUNCTION @extschema@.idem_in_flight_claims() FROM PUBLIC;
 
 CREATE VIEW @extschema@.idem_in_flight WITH (security_barrier) AS
-    SELECT c.scope, c.request_id, c.state, c.attempt, c.claimed_by, c.since, c.until, c.pid,
-           (SELECT pg_catalog.array_agg(k.pid ORDER BY k.pid USING OPERATOR(pg_catalog.<))
-              FROM pg_catalog.pg_locks k
-             WHERE k.locktype OPERATOR(pg_catalog.=) 'transactionid'
-               AND k.transactionid OPERATOR(pg_catalog.=) c.xid
-               AND NOT k.granted) AS waiting
-      FROM @extschema@.idem_in_flight_claims() c
-     WHERE @extschema@.idem_scope_is_open(c.scope);
+    SELECT c.scope, c.request_id, c.state, c.attempt, c.claimed_by, c.since, c.until, c.pid, c.waiting
+      FROM @extschema@.idem_in_flight_claims() c;
 COMMENT ON VIEW @extschema@.idem_in_flight IS 'Requests that are claimed and not finished, or backing off: who, since when, until when';
 COMMENT ON COLUMN @extschema@.idem_in_flight.scope IS 'Namespace of the key';
 COMMENT ON COLUMN @extschema@.idem_in_flight.request_id IS 'The idempotency key';
@@ -722,7 +755,7 @@ COMMENT ON COLUMN @extschema@.idem_in_flight.claimed_by IS 'Role that made the c
 COMMENT ON COLUMN @extschema@.idem_in_flight.since IS 'When it was made, to the second';
 COMMENT ON COLUMN @extschema@.idem_in_flight.until IS 'End of the lease or of the backoff';
 COMMENT ON COLUMN @extschema@.idem_in_flight.pid IS 'Backend whose uncommitted transaction holds it';
-COMMENT ON COLUMN @extschema@.idem_in_flight.waiting IS 'Backends that wait for that transaction';
+COMMENT ON COLUMN @extschema@.idem_in_flight.waiting IS 'Backends that wait for it to end, or for that transaction';
 
 /* ---- guards on the user's own tables ------------------------------------ */
 

@@ -17,6 +17,7 @@
 #include "roster.h"
 #include "settings.h"
 #include "shared.h"
+#include "waiting.h"
 #include "wakeup.h"
 
 IDEM_MODULE_MAGIC("idempotency", IDEM_VERSION);
@@ -27,6 +28,7 @@ void
 _PG_init(void)
 {
 	SettingsDefine();
+	WaitingInit();
 	DurabilityInit();
 	WakeupInit();
 	if (!process_shared_preload_libraries_in_progress)

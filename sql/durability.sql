@@ -205,5 +205,12 @@ END $$;
 CALL probe.asynchronous(NULL);
 RESET synchronous_commit;
 
+-- the procedure ends what it claims, if later: its own commits are no oversight
+CREATE FUNCTION probe.step(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
+SET idempotency.unfinished_at_commit = 'error';
+CALL idem_batch('dur-50', '{probe.step}');
+RESET idempotency.unfinished_at_commit;
+SELECT status FROM idem_lookup('dur-50');
+
 DELETE FROM transaction_log WHERE request_id LIKE 'dur-%';
 DROP SCHEMA probe CASCADE;

@@ -612,6 +612,39 @@ ClaimCount(const ClaimRequest *request, const ClaimAnswer *answer)
 		StatCount(slot, STAT_TAKEN_OVER, 1);
 }
 
+/* Claims again whenever it is worth to look, until the time is up. */
+static void
+claim_repeatedly(Log *log, const ClaimRequest *request, Waiter *waiter,
+				 ClaimAnswer *answer)
+{
+	do
+	{
+		LogUnpin(log);
+		if (!WaitFor(waiter, &answer->blocker))
+			break;
+		ClaimOnce(log, request, answer);
+	} while (answer->blocked);
+}
+
+/* A wait is counted and logged however it ends. */
+static void
+wait_and_claim(Log *log, const ClaimRequest *request, Waiter *waiter,
+			   ClaimAnswer *answer)
+{
+	waiter->stat_slot = request->policy.stat_slot;
+	PG_TRY();
+	{
+		claim_repeatedly(log, request, waiter, answer);
+	}
+	PG_CATCH();
+	{
+		WaitEnd(waiter);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	WaitEnd(waiter);
+}
+
 /*
  * ClaimWaiting - the same, waiting for a request in flight until it ends or
  * the time is up; wait is NULL for the scope's.  Counted.
@@ -622,24 +655,11 @@ ClaimWaiting(Log *log, const ClaimRequest *request, const Interval *wait,
 {
 	Interval	limit = ScopeWait(&request->policy, wait);
 	Waiter		waiter;
-	int64		waited;
 
 	WaitStart(&waiter, &request->key, &limit);
-	for (;;)
-	{
-		ClaimOnce(log, request, answer);
-		if (!answer->blocked)
-			break;
-		LogUnpin(log);
-		if (!WaitFor(&waiter, &answer->blocker))
-			break;
-	}
-	waited = WaitEnd(&waiter);
-	if (waited > 0)
-	{
-		StatCount(request->policy.stat_slot, STAT_WAITS, 1);
-		StatCount(request->policy.stat_slot, STAT_WAIT_US, waited);
-	}
+	ClaimOnce(log, request, answer);
+	if (answer->blocked && waiter.deadline != 0)
+		wait_and_claim(log, request, &waiter, answer);
 	ClaimCount(request, answer);
 }
 

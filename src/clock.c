@@ -55,8 +55,7 @@ ClockNextToken(int64 stored)
 /*
  * ClockAdd - base + span; later than every time there is means infinity.
  *
- * Spans of days and months follow the calendar of the session's time zone and
- * raise the server's own error where they leave the range of a timestamp.
+ * Spans of days and months follow the calendar of the session's time zone.
  */
 TimestampTz
 ClockAdd(TimestampTz base, const Interval *span)
@@ -72,6 +71,11 @@ ClockAdd(TimestampTz base, const Interval *span)
 			return DT_NOEND;
 		return result;
 	}
+
+	/* Months are longer than 30 days: stay well below what the server adds. */
+	if (TIMESTAMP_NOT_FINITE(base) ||
+		ClockIntervalMicroseconds(span) >= (END_TIMESTAMP - base) / 100 * 95)
+		return DT_NOEND;
 	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 												   TimestampTzGetDatum(base),
 												   PointerGetDatum(span)));

@@ -15,6 +15,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "executor/executor.h"
+#include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/datetime.h"
 #include "utils/regproc.h"
@@ -147,6 +148,17 @@ compat_decode_datetime(char **field, int *ftype, int nf, int *dtype,
 	return DecodeDateTime(field, ftype, nf, dtype, tm, fsec, tz, &extra);
 #else
 	return DecodeDateTime(field, ftype, nf, dtype, tm, fsec, tz);
+#endif
+}
+
+/* 17: the number of a process is a variable of its own. */
+static inline int
+compat_my_proc_number(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return MyProcNumber;
+#else
+	return MyProc->pgprocno;
 #endif
 }
 

@@ -7,7 +7,8 @@
  * always the same bytes: the order of keys, white space, escapes and the way
  * a number is written may differ.  jsonb has already put the first three in
  * order (keys sorted, the last of two equal ones kept); here numbers are
- * reduced to their value.  The form that is hashed tags every value with its
+ * reduced to their value, and strings to UTF8, so that a dump may be restored
+ * into a database of another encoding.  The form that is hashed tags every value with its
  * type and gives strings their length, so different documents never look
  * alike.  The first byte of a fingerprint is the version of this form.
  *
@@ -24,6 +25,7 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "libpq/pqformat.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
@@ -47,10 +49,22 @@ append_bytes(StringInfo form, char tag, const char *data, int len)
 	appendBinaryStringInfo(form, data, len);
 }
 
+/* A string in UTF8, whatever the database keeps it in. */
+static char *
+to_utf8(char *data, int len, int *utf8_len)
+{
+	char	   *utf8 = pg_server_to_any(data, len, PG_UTF8);
+
+	*utf8_len = utf8 == data ? len : strlen(utf8);
+	return utf8;
+}
+
 static void
 append_scalar(StringInfo form, const JsonbValue *value)
 {
 	char	   *number;
+	char	   *text;
+	int			len;
 
 	switch (value->type)
 	{
@@ -66,8 +80,8 @@ append_scalar(StringInfo form, const JsonbValue *value)
 			pfree(number);
 			break;
 		case jbvString:
-			append_bytes(form, 's', value->val.string.val,
-						 value->val.string.len);
+			text = to_utf8(value->val.string.val, value->val.string.len, &len);
+			append_bytes(form, 's', text, len);
 			break;
 		default:
 			elog(ERROR, "unexpected type of a jsonb scalar: %d",
@@ -105,6 +119,47 @@ append_next(StringInfo form, JsonbIterator **it, const Exclusion *exclusion,
 		append_container(form, it, token, exclusion, path);
 }
 
+/* One member of an object in the form: its key and where it stands. */
+typedef struct Member
+{
+	char	   *key;
+	int			key_len;
+	int			at;
+	int			len;
+} Member;
+
+static int
+compare_members(const void *a, const void *b)
+{
+	const Member *ma = (const Member *) a;
+	const Member *mb = (const Member *) b;
+
+	if (ma->key_len != mb->key_len)
+		return ma->key_len < mb->key_len ? -1 : 1;
+	return memcmp(ma->key, mb->key, ma->key_len);
+}
+
+/*
+ * Puts members into the order that a UTF8 database keeps them in, where they
+ * come from one of another encoding.
+ */
+static void
+order_members(StringInfo form, int start, Member *members, int nmembers)
+{
+	char	   *copy;
+
+	if (GetDatabaseEncoding() == PG_UTF8 || nmembers < 2)
+		return;
+	copy = pnstrdup(form->data + start, form->len - start);
+	memcpy(copy, form->data + start, form->len - start);
+	qsort(members, nmembers, sizeof(Member), compare_members);
+	form->len = start;
+	for (int i = 0; i < nmembers; i++)
+		appendBinaryStringInfo(form, copy + members[i].at - start,
+							   members[i].len);
+	pfree(copy);
+}
+
 /*
  * An object's members, from behind its beginning to its end.  The path has a
  * dot before every key, the first one included: an empty key is a key, too.
@@ -113,14 +168,20 @@ static void
 append_members(StringInfo form, JsonbIterator **it,
 			   const Exclusion *exclusion, StringInfo path)
 {
+	int			start = form->len;
+	int			nmembers = 0;
+	int			room = 8;
+	Member	   *members = palloc(sizeof(Member) * room);
 	JsonbValue	key;
 
 	while (JsonbIteratorNext(it, &key, false) == WJB_KEY)
 	{
 		int			outer_len = path ? path->len : 0;
-		int			form_len = form->len;
+		Member		member = {.at = form->len};
 
-		append_bytes(form, 'k', key.val.string.val, key.val.string.len);
+		member.key = to_utf8(key.val.string.val, key.val.string.len,
+							 &member.key_len);
+		append_bytes(form, 'k', member.key, member.key_len);
 		if (path != NULL)
 		{
 			appendStringInfoChar(path, '.');
@@ -128,14 +189,24 @@ append_members(StringInfo form, JsonbIterator **it,
 								   key.val.string.len);
 		}
 		append_next(form, it, exclusion, path);
+		member.len = form->len - member.at;
+		if (path != NULL && is_excluded(exclusion, path->data + 1,
+										path->len - 1))
+			form->len = member.at;
+		else
+		{
+			if (nmembers == room)
+				members = repalloc(members, sizeof(Member) * (room *= 2));
+			members[nmembers++] = member;
+		}
 		if (path != NULL)
 		{
-			if (is_excluded(exclusion, path->data + 1, path->len - 1))
-				form->len = form_len;
 			path->len = outer_len;
 			path->data[outer_len] = '\0';
 		}
 	}
+	order_members(form, start, members, nmembers);
+	pfree(members);
 }
 
 /*

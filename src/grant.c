@@ -52,7 +52,7 @@ static const char *const administrator_functions[] = {
 };
 
 static const char *const administrator_views[] = {
-	"idem_log", NULL
+	"idem_log", "idem_history", "idem_purge_lag", NULL
 };
 
 static void

@@ -28,6 +28,7 @@ typedef enum HistoryColumn
 	HISTORY_SCOPE,
 	HISTORY_REQUEST_ID,
 	HISTORY_LIFE,
+	HISTORY_ORDINAL,
 	HISTORY_TOKEN,
 	HISTORY_CHANGED_AT,
 	HISTORY_CHANGED_BY,
@@ -50,6 +51,14 @@ HistoryCount(const ScopePolicy *policy, Datum *values)
 			Int32GetDatum(DatumGetInt32(values[LOG_CHANGES]) + 1);
 }
 
+static bool
+is_failed(const Datum *values)
+{
+	const LogRow row = {.values = unconstify(Datum *, values)};
+
+	return LogRowStatus(&row) == LOG_FAILED;
+}
+
 /*
  * HistoryRecord - writes the entry of a change; before is the version that was
  * replaced (NULL for a new life), values the new one.
@@ -68,6 +77,7 @@ HistoryRecord(const ScopePolicy *policy, const LogRow *before,
 	entry[HISTORY_SCOPE] = values[LOG_SCOPE];
 	entry[HISTORY_REQUEST_ID] = values[LOG_REQUEST_ID];
 	entry[HISTORY_LIFE] = values[LOG_LIFE];
+	entry[HISTORY_ORDINAL] = values[LOG_CHANGES];
 	entry[HISTORY_TOKEN] = values[LOG_TOKEN];
 	entry[HISTORY_CHANGED_AT] = TimestampTzGetDatum(ClockNow());
 	entry[HISTORY_CHANGED_BY] =
@@ -77,8 +87,10 @@ HistoryRecord(const ScopePolicy *policy, const LogRow *before,
 		entry[HISTORY_FROM_STATUS] = before->values[LOG_STATUS];
 	entry[HISTORY_TO_STATUS] = values[LOG_STATUS];
 	entry[HISTORY_ATTEMPT] = values[LOG_ATTEMPT];
+
+	/* The row keeps the error of the last failure while the next one runs. */
+	entry_nulls[HISTORY_ERROR] = nulls[LOG_ERROR] || !is_failed(values);
 	entry[HISTORY_ERROR] = values[LOG_ERROR];
-	entry_nulls[HISTORY_ERROR] = nulls[LOG_ERROR];
 
 	rel = table_open(CatalogTable(IDEM_TABLE_HISTORY), RowExclusiveLock);
 	CatalogTupleInsert(rel, heap_form_tuple(RelationGetDescr(rel), entry,

@@ -15,10 +15,12 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/subtrans.h"
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "clock.h"
 #include "compat.h"
@@ -34,6 +36,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "waiting.h"
 
 PG_FUNCTION_INFO_V1(idem_in_flight_claims);
 
@@ -46,18 +49,16 @@ typedef enum InFlightColumn
 	IN_FLIGHT_CLAIMED_BY,
 	IN_FLIGHT_SINCE,
 	IN_FLIGHT_UNTIL,
-	IN_FLIGHT_XID,
 	IN_FLIGHT_PID,
+	IN_FLIGHT_WAITING,
 	IN_FLIGHT_NCOLS
 } InFlightColumn;
 
 /* The word for a committed row's state; NULL where it is not in flight. */
 static const char *
-name_of_state(const LogRow *row)
+name_of_state(const LogRow *row, const ScopePolicy *policy)
 {
-	ScopePolicy policy = ScopeResolve(DatumGetTextPP(row->values[LOG_SCOPE]));
-
-	switch (StateJudge(row, &policy, ClockNow()))
+	switch (StateJudge(row, policy, ClockNow()))
 	{
 		case STATE_LEASED:
 			return "leased";
@@ -84,38 +85,36 @@ time_of_claim(const LogRow *row)
 	return time_t_to_timestamptz((pg_time_t) (microseconds / USECS_PER_SEC));
 }
 
-/* Who has the row uncommitted, if somebody has. */
-static void
-set_transaction(TransactionId xid, Datum *values, bool *nulls)
+/*
+ * Process of the transaction that has the row uncommitted; 0 where there is no
+ * such transaction, or where it is prepared and has no process any more.
+ */
+static int
+pid_of_transaction(TransactionId xid)
 {
-	int			pid;
-
-	nulls[IN_FLIGHT_XID] = nulls[IN_FLIGHT_PID] = true;
 	if (!TransactionIdIsValid(xid))
-		return;
-	values[IN_FLIGHT_XID] = TransactionIdGetDatum(xid);
-	nulls[IN_FLIGHT_XID] = false;
-
-	if (!TransactionIdIsCurrentTransactionId(xid))
-		xid = SubTransGetTopmostTransaction(xid);
-	pid = TransactionIdIsCurrentTransactionId(xid) ? MyProcPid :
-		BackendXidGetPid(xid);
-	values[IN_FLIGHT_PID] = Int32GetDatum(pid);
-	nulls[IN_FLIGHT_PID] = pid == 0;
+		return 0;
+	if (TransactionIdIsCurrentTransactionId(xid))
+		return MyProcPid;
+	return BackendXidGetPid(SubTransGetTopmostTransaction(xid));
 }
 
-/* Puts out one row version, if it is in flight. */
+/* Puts out one row version, if it is in flight and open to the reader. */
 static void
-put_claim(ReturnSetInfo *rsinfo, const LogRow *row)
+put_claim(ReturnSetInfo *rsinfo, const LogRow *row, const Waiting *waiting)
 {
+	RequestKey	key = {DatumGetTextPP(row->values[LOG_SCOPE]),
+	DatumGetTextPP(row->values[LOG_REQUEST_ID])};
+	ScopePolicy policy = ScopeResolve(key.scope);
 	Datum		values[IN_FLIGHT_NCOLS];
 	bool		nulls[IN_FLIGHT_NCOLS] = {false};
 	bool		backing_off = LogRowStatus(row) == LOG_FAILED;
 	LogColumn	until = backing_off ? LOG_RETRY_AT : LOG_LOCKED_UNTIL;
+	int			pid = pid_of_transaction(row->other);
 	const char *state = TransactionIdIsValid(row->other) ?
-		"uncommitted" : name_of_state(row);
+		"uncommitted" : name_of_state(row, &policy);
 
-	if (state == NULL)
+	if (state == NULL || !ScopeIsOpen(&policy))
 		return;
 	values[IN_FLIGHT_SCOPE] = row->values[LOG_SCOPE];
 	values[IN_FLIGHT_REQUEST_ID] = row->values[LOG_REQUEST_ID];
@@ -126,8 +125,29 @@ put_claim(ReturnSetInfo *rsinfo, const LogRow *row)
 	values[IN_FLIGHT_UNTIL] =
 		TimestampTzGetDatum(ClockCoarse(LogRowTime(row, until, 0)));
 	nulls[IN_FLIGHT_UNTIL] = row->nulls[until];
-	set_transaction(row->other, values, nulls);
+	values[IN_FLIGHT_PID] = Int32GetDatum(pid);
+	nulls[IN_FLIGHT_PID] = pid == 0;
+	nulls[IN_FLIGHT_WAITING] = !WaitingFor(waiting, &key, row->other,
+										   &values[IN_FLIGHT_WAITING]);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * Has a transaction that is still in progress made a newer version?  An updated
+ * version points to the next one, a deleted one to itself.  The update may have
+ * been undone by ROLLBACK TO.
+ */
+static bool
+is_replaced(TupleTableSlot *slot)
+{
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	HeapTupleHeader header = tuple->t_data;
+
+	if ((header->t_infomask & HEAP_XMAX_INVALID) ||
+		HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask) ||
+		ItemPointerEquals(&tuple->t_self, &header->t_ctid))
+		return false;
+	return !TransactionIdDidAbort(HeapTupleHeaderGetUpdateXid(header));
 }
 
 /*
@@ -142,7 +162,8 @@ describe_version(TupleTableSlot *slot, const SnapshotData *dirty, LogRow *row)
 
 	if (dirty->speculativeToken != 0)
 		return false;
-	if (!TransactionIdIsValid(dirty->xmin) && TransactionIdIsValid(dirty->xmax))
+	if ((TransactionIdIsValid(dirty->xmin) ||
+		 TransactionIdIsValid(dirty->xmax)) && is_replaced(slot))
 		return false;
 
 	slot_getallattrs(slot);
@@ -150,13 +171,23 @@ describe_version(TupleTableSlot *slot, const SnapshotData *dirty, LogRow *row)
 												 MinTransactionIdAttributeNumber,
 												 &isnull));
 	row->sight = LOG_SIGHT_COMMITTED;
-	row->other = dirty->xmin;
+	row->other = TransactionIdIsValid(dirty->xmin) ? dirty->xmin : dirty->xmax;
 	if (TransactionIdIsCurrentTransactionId(xmin))
 		row->other = xmin;
 	row->tid = slot->tts_tid;
 	row->values = slot->tts_values;
 	row->nulls = slot->tts_isnull;
 	return true;
+}
+
+/* Finished requests are in flight while their end is not committed. */
+static bool
+may_be_in_flight(const LogRow *row)
+{
+	LogStatus	status = LogRowStatus(row);
+
+	return status == LOG_PROCESSING || status == LOG_FAILED ||
+		TransactionIdIsValid(row->other);
 }
 
 /*
@@ -170,9 +201,11 @@ idem_in_flight_claims(PG_FUNCTION_ARGS)
 												  ALLOCSET_SMALL_SIZES);
 	SnapshotData dirty;
 	TableScanDesc scan;
+	Waiting		waiting;
 	Log			log;
 
 	ResultInitSet(fcinfo);
+	WaitingRead(&waiting);
 	memset(&dirty, 0, sizeof(dirty));
 	InitDirtySnapshot(dirty);
 	LogOpen(&log);
@@ -183,11 +216,8 @@ idem_in_flight_claims(PG_FUNCTION_ARGS)
 		LogRow		row;
 
 		CHECK_FOR_INTERRUPTS();
-		if (describe_version(log.found, &dirty, &row) &&
-			(LogRowStatus(&row) == LOG_PROCESSING ||
-			 LogRowStatus(&row) == LOG_FAILED ||
-			 TransactionIdIsValid(row.other)))
-			put_claim((ReturnSetInfo *) fcinfo->resultinfo, &row);
+		if (describe_version(log.found, &dirty, &row) && may_be_in_flight(&row))
+			put_claim((ReturnSetInfo *) fcinfo->resultinfo, &row, &waiting);
 		dirty.speculativeToken = 0;
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(per_row);

@@ -204,7 +204,7 @@ build_policy(Oid table, const char *scope, int scope_len)
 		read_owner(tuple, RelationGetDescr(rel), &policy);
 	}
 	table_close(rel, AccessShareLock);
-	policy.stat_slot = StatFindSlot(scope, scope_len);
+	policy.stat_slot = STAT_NOT_ASKED;
 	return policy;
 }
 
@@ -267,8 +267,25 @@ ScopeIsOpen(const ScopePolicy *policy)
 }
 
 /*
- * ScopeEnter - policy of a scope that the current user wants to work in; an
- * error that says nothing about its contents where it is closed to him.
+ * Finds where a scope is counted, and remembers it.  Only what is used gets a
+ * slot, not what is merely looked at or closed to the current user.
+ */
+static int
+find_stat_slot(const text *scope)
+{
+	ScopeKey	key = {VARDATA_ANY(scope), VARSIZE_ANY_EXHDR(scope)};
+	int			slot = StatFindSlot(key.data, key.len);
+	ScopeEntry *entry = cache == NULL ? NULL : scopecache_lookup(cache, key);
+
+	if (entry != NULL)
+		entry->policy.stat_slot = slot;
+	return slot;
+}
+
+/*
+ * ScopeEnter - policy of a scope that the current user wants to work in, with
+ * the slot that it is counted in; an error that says nothing about its contents
+ * where it is closed to him.
  */
 ScopePolicy
 ScopeEnter(const text *scope)
@@ -281,6 +298,8 @@ ScopeEnter(const text *scope)
 				 errmsg("permission denied for scope \"%s\"",
 						text_to_cstring(scope)),
 				 errdetail("The scope belongs to a role whose privileges the current user does not have.")));
+	if (unlikely(policy.stat_slot == STAT_NOT_ASKED))
+		policy.stat_slot = find_stat_slot(scope);
 	return policy;
 }
 

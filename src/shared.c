@@ -20,11 +20,26 @@ SharedState *shared_state = NULL;
 static shmem_request_hook_type previous_request_hook = NULL;
 static shmem_startup_hook_type previous_startup_hook = NULL;
 
+/* Slots, then buckets, then entries of waiting backends. */
+static Size
+offset_of_buckets(void)
+{
+	return MAXALIGN(add_size(offsetof(SharedState, slots),
+							 mul_size(sizeof(StatSlot), StatSlotCount())));
+}
+
+static Size
+offset_of_waiting(void)
+{
+	return MAXALIGN(add_size(offset_of_buckets(),
+							 mul_size(sizeof(int), StatBucketCount())));
+}
+
 static Size
 shared_size(void)
 {
-	return add_size(offsetof(SharedState, slots),
-					mul_size(sizeof(StatSlot), StatSlotCount()));
+	return add_size(offset_of_waiting(),
+					mul_size(sizeof(WaitingEntry), WaitingEntryCount()));
 }
 
 static void
@@ -34,6 +49,24 @@ request_shared_memory(void)
 		previous_request_hook();
 	RequestAddinShmemSpace(shared_size());
 	RequestNamedLWLockTranche("idempotency", 1);
+}
+
+/* Fills new shared memory. */
+static void
+init_shared_memory(void)
+{
+	char	   *start = (char *) shared_state;
+
+	shared_state->lock = &(GetNamedLWLockTranche("idempotency"))->lock;
+	for (int i = 0; i < SHARED_WAKEUPS; i++)
+		ConditionVariableInit(&shared_state->wakeups[i]);
+	shared_state->waiting = (WaitingEntry *) (start + offset_of_waiting());
+	shared_state->nwaiting = WaitingEntryCount();
+	WaitingInitEntries();
+	shared_state->buckets = (int *) (start + offset_of_buckets());
+	shared_state->nbuckets = StatBucketCount();
+	shared_state->nslots = StatSlotCount();
+	StatInitSlots();
 }
 
 static void
@@ -47,13 +80,7 @@ start_shared_memory(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shared_state = ShmemInitStruct("idempotency", shared_size(), &found);
 	if (!found)
-	{
-		shared_state->lock = &(GetNamedLWLockTranche("idempotency"))->lock;
-		for (int i = 0; i < SHARED_WAKEUPS; i++)
-			ConditionVariableInit(&shared_state->wakeups[i]);
-		shared_state->nslots = StatSlotCount();
-		StatInitSlots();
-	}
+		init_shared_memory();
 	LWLockRelease(AddinShmemInitLock);
 
 	/* The postmaster keeps the counters over a clean restart. */

@@ -42,6 +42,7 @@ typedef struct StatSlot
 {
 	Oid			database;
 	int			scope_len;		/* -1: all of the database's other scopes */
+	int			next;			/* in its bucket, or among the free ones */
 	char		scope[STAT_SCOPE_BYTES];
 	pg_atomic_uint64 reset_at;
 	pg_atomic_uint64 counters[STAT_NCOUNTERS];
@@ -50,7 +51,11 @@ typedef struct StatSlot
 /* No slot: nothing is counted. */
 #define STAT_NO_SLOT	(-1)
 
+/* Nobody has asked for the slot yet. */
+#define STAT_NOT_ASKED	(-2)
+
 extern int	StatSlotCount(void);
+extern int	StatBucketCount(void);
 extern void StatInitSlots(void);
 extern void StatLoad(void);
 extern void StatSave(int code, Datum arg);

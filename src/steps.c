@@ -31,6 +31,7 @@
 #include "catalog/pg_type.h"
 #include "checkpoint.h"
 #include "claim.h"
+#include "durability.h"
 #include "errors.h"
 #include "executor/spi.h"
 #include "extend.h"
@@ -187,6 +188,10 @@ claim_batch(Steps *steps)
 		steps->token = DatumGetInt64(answer.values[CLAIM_COL_TOKEN]);
 		steps->attempt = DatumGetInt32(answer.values[CLAIM_COL_ATTEMPT]);
 		steps->life = answer.life;
+
+		/* It is left open at the commit on purpose: the steps follow. */
+		DurabilityClaimEnded();
+		DurabilityRequireFlush();
 	}
 	else if (answer.outcome == CLAIM_REPLAY)
 		check_not_failed(steps, &answer);

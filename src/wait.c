@@ -30,15 +30,18 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "settings.h"
+#include "stat.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "wait.h"
+#include "waiting.h"
 #include "wakeup.h"
 
 /* Pauses between two looks at a lease grow from the first to the second. */
@@ -57,6 +60,7 @@ WaitStart(Waiter *waiter, const RequestKey *key, const Interval *limit)
 	waiter->key = key;
 	waiter->started = 0;
 	waiter->prepared = false;
+	waiter->stat_slot = STAT_NOT_ASKED;
 	waiter->pause_ms = FIRST_PAUSE_MS;
 	waiter->deadline = 0;
 	if (limit->time != 0 || limit->day != 0 || limit->month != 0)
@@ -224,12 +228,13 @@ await_lease(Waiter *waiter, TimestampTz until)
 bool
 WaitFor(Waiter *waiter, const Blocker *blocker)
 {
-	if (likely(waiter->deadline == 0) || RecoveryInProgress() ||
+	if (waiter->deadline == 0 || RecoveryInProgress() ||
 		milliseconds_left(waiter) == 0)
 		return false;
 
 	if (waiter->started == 0)
 		waiter->started = GetCurrentTimestamp();
+	WaitingBegin(waiter->key);
 	switch (blocker->kind)
 	{
 		case BLOCKER_XACT:
@@ -245,31 +250,37 @@ WaitFor(Waiter *waiter, const Blocker *blocker)
 	return true;
 }
 
-/* Tells the log of a wait that was long, if that is wanted. */
+/*
+ * Tells the log of a wait that was long, if that is wanted; without the
+ * statement and its context, in which key and body may stand.
+ */
 static void
-log_long_wait(int64 microseconds)
+log_long_wait(const Waiter *waiter, int64 microseconds)
 {
 	if (idem_log_wait_ms >= 0 &&
 		microseconds >= idem_log_wait_ms * INT64CONST(1000))
 		ereport(LOG,
-				(errmsg("idempotency claim waited for %lld ms",
+				(errmsg("idempotency claim in scope \"%s\" waited for %lld ms",
+						text_to_cstring(waiter->key->scope),
 						(long long) (microseconds / 1000)),
-				 errhidestmt(false)));
+				 errhidestmt(true), errhidecontext(true)));
 }
 
 /*
- * WaitEnd - ends a wait; microseconds that it took, 0 where there was none.
+ * WaitEnd - ends a wait, however it ended, and counts it if there was one.
  */
-int64
+void
 WaitEnd(Waiter *waiter)
 {
 	int64		microseconds;
 
 	if (waiter->prepared)
 		WakeupCancel();
-	if (likely(waiter->started == 0))
-		return 0;
-	microseconds = Max(GetCurrentTimestamp() - waiter->started, 1);
-	log_long_wait(microseconds);
-	return microseconds;
+	WaitingEnd();
+	if (waiter->started == 0)
+		return;
+	microseconds = Max(GetCurrentTimestamp() - waiter->started, 0);
+	StatCount(waiter->stat_slot, STAT_WAITS, 1);
+	StatCount(waiter->stat_slot, STAT_WAIT_US, microseconds);
+	log_long_wait(waiter, microseconds);
 }

@@ -34,11 +34,12 @@ typedef struct Waiter
 	TimestampTz started;		/* of the first wait; 0 before it */
 	int			pause_ms;		/* next pause between two looks */
 	bool		prepared;		/* to be woken when the claim ends */
+	int			stat_slot;		/* where it is counted */
 } Waiter;
 
 extern void WaitStart(Waiter *waiter, const RequestKey *key,
 					  const Interval *limit);
 extern bool WaitFor(Waiter *waiter, const Blocker *blocker);
-extern int64 WaitEnd(Waiter *waiter);
+extern void WaitEnd(Waiter *waiter);
 
 #endif							/* IDEM_WAIT_H */
