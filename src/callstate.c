@@ -56,7 +56,7 @@ typedef enum Situation
 } Situation;
 
 static const CallAction decisions[SITUATION_COUNT][KIND_COUNT] = {
-	/*						  accepts a key, can be asked, neither */
+	/* accepts a key, can be asked, neither */
 	[SITUATION_UNSENT] = {CALL_DO_SEND, CALL_DO_SEND, CALL_DO_SEND},
 	[SITUATION_UNDER_WAY] = {CALL_DO_SEND, CALL_DO_WAIT, CALL_DO_WAIT},
 	[SITUATION_LOST] = {CALL_DO_SEND, CALL_DO_INQUIRE, CALL_DO_REVIEW},

@@ -81,6 +81,7 @@ append_scalar(StringInfo form, const JsonbValue *value)
 			break;
 		case jbvString:
 			text = to_utf8(value->val.string.val, value->val.string.len, &len);
+
 			append_bytes(form, 's', text, len);
 			break;
 		default:

@@ -66,7 +66,7 @@ typedef struct ScopeEntry
 
 /* Owns the cache; NULL while nothing is cached. */
 static MemoryContext cache_context = NULL;
-static scopecache_hash *cache = NULL;
+static scopecache_hash * cache = NULL;
 
 /* Table that the cache was read from, to know whose messages concern it. */
 static Oid	cached_table = InvalidOid;

@@ -89,7 +89,7 @@ static char *
 resolve_step(const Steps *steps, text *name)
 {
 	char	   *qualified = HandlerQualifiedName(HandlerFind(text_to_cstring(name),
-															  false));
+															 false));
 
 	for (int i = 0; i < steps->nsteps; i++)
 	{

@@ -215,7 +215,11 @@ read_key(TargetCache *cache, Relation rel)
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column - 1);
 
 		cache->key_columns[i] = column;
-		/* A key that is too long, or too exact, fits no row: not cut to fit one. */
+
+		/*
+		 * A key that is too long, or too exact, fits no row: not cut to fit
+		 * one.
+		 */
 		TupleDescInitEntry(desc, i + 1, NULL, getBaseType(att->atttypid), -1, 0);
 		appendStringInfo(&condition, "%st.%s %s $%d", i > 0 ? " AND " : "",
 						 quote_identifier(NameStr(att->attname)),

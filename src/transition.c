@@ -259,7 +259,10 @@ make_step(Target *target, const Step *step, Row *row)
 
 		if (attempt > 0)
 		{
-			/* What the caller may read but not write is not there to be written. */
+			/*
+			 * What the caller may read but not write is not there to be
+			 * written.
+			 */
 			if (!run(target, lock_statement, row))
 			{
 				memset(row, 0, sizeof(Row));

@@ -43,7 +43,8 @@ typedef struct WriteCacheEntry
 	uint32		hash;
 	StringInfoData key;
 	int			ntypes;
-	uint32		type_hashes[INDEX_MAX_KEYS];	/* as syscache messages name them */
+	uint32		type_hashes[INDEX_MAX_KEYS];	/* as syscache messages name
+												 * them */
 	uint64		last_used;
 	int			users;
 	bool		doomed;

@@ -143,7 +143,7 @@ choose_updated(WriteShape *shape, const WriteRequest *request)
 	if (request->update_columns != NULL)
 	{
 		shape->updated = named_columns(request->rel, request->update_columns,
-									  shape->columns, "update_columns");
+									   shape->columns, "update_columns");
 		return;
 	}
 	shape->updated = bms_copy(shape->columns);
