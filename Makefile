@@ -35,3 +35,12 @@ endif
 
 # Headers are few and shared: rebuild on any change of one.
 $(OBJS): $(wildcard src/*.h) $(EXTENSION).control
+
+# A release as PGXN takes it: everything that is committed, and nothing else.
+DISTVERSION = $(shell sed -n '/"version"/{s/.*: "\(.*\)",\{0,1\}/\1/p;q;}' META.json)
+DIST = $(EXTENSION)-$(DISTVERSION)
+
+.PHONY: dist
+dist:
+	git archive --format zip --prefix $(DIST)/ --output $(DIST).zip HEAD
+	@echo $(DIST).zip
