@@ -110,7 +110,11 @@ open_subject(Subject *subject, Oid relid, LOCKMODE lock)
 		aclcheck_error(ACLCHECK_NOT_OWNER,
 					   get_relkind_objtype(get_rel_relkind(relid)),
 					   get_rel_name(relid));
-	rel = relation_open(relid, lock);
+	rel = try_relation_open(relid, lock);
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
 	check_kind(rel);
 	subject->relid = relid;
 	subject->owner = rel->rd_rel->relowner;

@@ -13,11 +13,14 @@
 #include "postgres.h"
 
 #include "catalog.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -212,6 +215,18 @@ role_argument(FunctionCallInfo fcinfo)
 }
 
 /*
+ * One at a time: the server lets the second of two that change the privileges
+ * of an object fail.
+ */
+static void
+lock_privileges(void)
+{
+	LockDatabaseObject(ExtensionRelationId,
+					   get_extension_oid("idempotency", false), 0,
+					   ShareUpdateExclusiveLock);
+}
+
+/*
  * idem_grant(role regrole, administer boolean) returns void
  */
 Datum
@@ -220,6 +235,7 @@ idem_grant(PG_FUNCTION_ARGS)
 	Oid			role_id = role_argument(fcinfo);
 	char	   *role = GetUserNameFromId(role_id, false);
 
+	lock_privileges();
 	SPI_connect();
 	grant_schema(role_id, role);
 	change_functions(true, application_functions, role);
@@ -243,6 +259,7 @@ idem_revoke(PG_FUNCTION_ARGS)
 {
 	char	   *role = GetUserNameFromId(role_argument(fcinfo), false);
 
+	lock_privileges();
 	SPI_connect();
 	change_functions(false, application_functions, role);
 	change_views(false, application_views, role);

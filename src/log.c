@@ -661,7 +661,10 @@ LogRowStatus(const LogRow *row)
 				   strlen(status_names[i])) == 0)
 			return (LogStatus) i;
 	}
-	elog(ERROR, "unrecognized status of a request");
+	/* The table's constraint forbids it, but not a call of idem_review_kind. */
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized status of a request")));
 }
 
 /*

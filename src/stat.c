@@ -347,7 +347,8 @@ StatFindSlot(const char *scope, int scope_len)
 {
 	int			found;
 
-	if (shared_state == NULL)
+	/* No scope is that long, but somebody may ask about one. */
+	if (shared_state == NULL || scope_len > STAT_SCOPE_BYTES)
 		return STAT_NO_SLOT;
 	found = find_or_take(scope, scope_len);
 	if (found != STAT_NO_SLOT)

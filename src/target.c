@@ -283,7 +283,7 @@ find_cache(Relation rel)
  * TargetOpen - opens the table of a conditional write and locks it like any
  * write does, on a standby like a read.
  *
- * Errors: not a table, or no primary key.
+ * Errors: no such relation, not a table, or no primary key.
  */
 void
 TargetOpen(Target *target, Oid relid)
@@ -291,8 +291,12 @@ TargetOpen(Target *target, Oid relid)
 	int			size;
 
 	memset(target, 0, sizeof(Target));
-	target->rel = relation_open(relid, RecoveryInProgress() ?
-								AccessShareLock : RowExclusiveLock);
+	target->rel = try_relation_open(relid, RecoveryInProgress() ?
+									AccessShareLock : RowExclusiveLock);
+	if (target->rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
 	check_kind(target->rel);
 	target->cache = find_cache(target->rel);
 	target->nkeys = target->cache->nkeys;

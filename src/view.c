@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "fmgr.h"
+#include "request.h"
 #include "scope.h"
 #include "state.h"
 #include "utils/builtins.h"
@@ -42,7 +43,7 @@ idem_clock(PG_FUNCTION_ARGS)
 Datum
 idem_scope_is_open(PG_FUNCTION_ARGS)
 {
-	ScopePolicy policy = ScopeResolve(PG_GETARG_TEXT_PP(0));
+	ScopePolicy policy = ScopeResolve(RequestCheckScope(PG_GETARG_TEXT_PP(0)));
 
 	PG_RETURN_BOOL(ScopeIsOpen(&policy));
 }
@@ -72,7 +73,7 @@ idem_review_kind(PG_FUNCTION_ARGS)
 		nulls[LOG_GRANTED] || nulls[LOG_OPEN_CALLS])
 		PG_RETURN_NULL();
 
-	policy = ScopeResolve(PG_GETARG_TEXT_PP(0));
+	policy = ScopeResolve(RequestCheckScope(PG_GETARG_TEXT_PP(0)));
 	if (!ScopeIsOpen(&policy))
 		PG_RETURN_NULL();
 	reason = StateReason(&row, &policy, ClockNow());
