@@ -196,7 +196,8 @@ build_policy(Oid table, const char *scope, int scope_len)
 }
 
 /*
- * ScopeResolve - the policy of a scope, from the cache where it is known.
+ * ScopeLook - the policy of a scope, from the cache where it is known; for those
+ * who merely look at requests: it may lack the slot that calls are counted in.
  *
  * A definition that another session commits is in force from the next call on,
  * also in a transaction that is open.  So the messages about changes are asked
@@ -204,7 +205,7 @@ build_policy(Oid table, const char *scope, int scope_len)
  * only, and a transaction that already uses the log takes no such lock.
  */
 ScopePolicy
-ScopeResolve(const text *scope)
+ScopeLook(const text *scope)
 {
 	ScopeKey	key = {VARDATA_ANY(scope), VARSIZE_ANY_EXHDR(scope)};
 	ScopeEntry *entry;
@@ -238,20 +239,6 @@ ScopeResolve(const text *scope)
 }
 
 /*
- * ScopeIsOpen - may the current user see and use a scope with this policy?
- */
-bool
-ScopeIsOpen(const ScopePolicy *policy)
-{
-	Oid			owner;
-
-	if (likely(!policy->has_owner) || superuser())
-		return true;
-	owner = get_role_oid(NameStr(policy->owner), true);
-	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner);
-}
-
-/*
  * Finds where a scope is counted, and remembers it.  Only what is used gets a
  * slot, not what is merely looked at or closed to the current user.
  */
@@ -267,6 +254,38 @@ find_stat_slot(const text *scope)
 	return slot;
 }
 
+/* Completes a policy by where its scope is counted. */
+static ScopePolicy
+with_stat_slot(const text *scope, ScopePolicy policy)
+{
+	if (unlikely(policy.stat_slot == STAT_NOT_ASKED))
+		policy.stat_slot = find_stat_slot(scope);
+	return policy;
+}
+
+/*
+ * ScopeResolve - the policy of a scope, with the slot that it is counted in.
+ */
+ScopePolicy
+ScopeResolve(const text *scope)
+{
+	return with_stat_slot(scope, ScopeLook(scope));
+}
+
+/*
+ * ScopeIsOpen - may the current user see and use a scope with this policy?
+ */
+bool
+ScopeIsOpen(const ScopePolicy *policy)
+{
+	Oid			owner;
+
+	if (likely(!policy->has_owner) || superuser())
+		return true;
+	owner = get_role_oid(NameStr(policy->owner), true);
+	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner);
+}
+
 /*
  * ScopeEnter - policy of a scope that the current user wants to work in, with
  * the slot that it is counted in; an error that says nothing about its contents
@@ -275,7 +294,7 @@ find_stat_slot(const text *scope)
 ScopePolicy
 ScopeEnter(const text *scope)
 {
-	ScopePolicy policy = ScopeResolve(scope);
+	ScopePolicy policy = ScopeLook(scope);
 
 	if (unlikely(!ScopeIsOpen(&policy)))
 		ereport(ERROR,
@@ -283,9 +302,7 @@ ScopeEnter(const text *scope)
 				 errmsg("permission denied for scope \"%s\"",
 						text_to_cstring(scope)),
 				 errdetail("The scope belongs to a role whose privileges the current user does not have.")));
-	if (unlikely(policy.stat_slot == STAT_NOT_ASKED))
-		policy.stat_slot = find_stat_slot(scope);
-	return policy;
+	return with_stat_slot(scope, policy);
 }
 
 /*
