@@ -239,6 +239,20 @@ ScopeLook(const text *scope)
 }
 
 /*
+ * ScopeIsOpen - may the current user see and use a scope with this policy?
+ */
+bool
+ScopeIsOpen(const ScopePolicy *policy)
+{
+	Oid			owner;
+
+	if (likely(!policy->has_owner) || superuser())
+		return true;
+	owner = get_role_oid(NameStr(policy->owner), true);
+	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner);
+}
+
+/*
  * Finds where a scope is counted, and remembers it.  Only what is used gets a
  * slot, not what is merely looked at or closed to the current user.
  */
@@ -270,20 +284,6 @@ ScopePolicy
 ScopeResolve(const text *scope)
 {
 	return with_stat_slot(scope, ScopeLook(scope));
-}
-
-/*
- * ScopeIsOpen - may the current user see and use a scope with this policy?
- */
-bool
-ScopeIsOpen(const ScopePolicy *policy)
-{
-	Oid			owner;
-
-	if (likely(!policy->has_owner) || superuser())
-		return true;
-	owner = get_role_oid(NameStr(policy->owner), true);
-	return OidIsValid(owner) && has_privs_of_role(GetUserId(), owner);
 }
 
 /*
