@@ -105,7 +105,7 @@ put_claim(ReturnSetInfo *rsinfo, const LogRow *row, const Waiting *waiting)
 {
 	RequestKey	key = {DatumGetTextPP(row->values[LOG_SCOPE]),
 	DatumGetTextPP(row->values[LOG_REQUEST_ID])};
-	ScopePolicy policy = ScopeResolve(key.scope);
+	ScopePolicy policy = ScopeLook(key.scope);
 	Datum		values[IN_FLIGHT_NCOLS];
 	bool		nulls[IN_FLIGHT_NCOLS] = {false};
 	bool		backing_off = LogRowStatus(row) == LOG_FAILED;

@@ -209,7 +209,8 @@ build_policy(Oid table, const char *scope, int scope_len)
 }
 
 /*
- * ScopeResolve - the policy of a scope, from the cache where it is known.
+ * ScopeLook - the policy of a scope, from the cache where it is known; for those
+ * who merely look at requests: it may lack the slot that calls are counted in.
  *
  * A definition that another session commits is in force from the next call on,
  * also in a transaction that is open.  So the messages about changes are asked
@@ -217,7 +218,7 @@ build_policy(Oid table, const char *scope, int scope_len)
  * only, and a transaction that already uses the log takes no such lock.
  */
 ScopePolicy
-ScopeResolve(const text *scope)
+ScopeLook(const text *scope)
 {
 	ScopeKey	key = {VARDATA_ANY(scope), VARSIZE_ANY_EXHDR(scope)};
 	ScopeEntry *entry;
@@ -282,6 +283,24 @@ find_stat_slot(const text *scope)
 	return slot;
 }
 
+/* Completes a policy by where its scope is counted. */
+static ScopePolicy
+with_stat_slot(const text *scope, ScopePolicy policy)
+{
+	if (unlikely(policy.stat_slot == STAT_NOT_ASKED))
+		policy.stat_slot = find_stat_slot(scope);
+	return policy;
+}
+
+/*
+ * ScopeResolve - the policy of a scope, with the slot that it is counted in.
+ */
+ScopePolicy
+ScopeResolve(const text *scope)
+{
+	return with_stat_slot(scope, ScopeLook(scope));
+}
+
 /*
  * ScopeEnter - policy of a scope that the current user wants to work in, with
  * the slot that it is counted in; an error that says nothing about its contents
@@ -290,7 +309,7 @@ find_stat_slot(const text *scope)
 ScopePolicy
 ScopeEnter(const text *scope)
 {
-	ScopePolicy policy = ScopeResolve(scope);
+	ScopePolicy policy = ScopeLook(scope);
 
 	if (unlikely(!ScopeIsOpen(&policy)))
 		ereport(ERROR,
@@ -298,9 +317,7 @@ ScopeEnter(const text *scope)
 				 errmsg("permission denied for scope \"%s\"",
 						text_to_cstring(scope)),
 				 errdetail("The scope belongs to a role whose privileges the current user does not have.")));
-	if (unlikely(policy.stat_slot == STAT_NOT_ASKED))
-		policy.stat_slot = find_stat_slot(scope);
-	return policy;
+	return with_stat_slot(scope, policy);
 }
 
 /*

@@ -53,6 +53,7 @@ typedef struct ScopePolicy
 	int			stat_slot;		/* where the scope is counted */
 } ScopePolicy;
 
+extern ScopePolicy ScopeLook(const text *scope);
 extern ScopePolicy ScopeResolve(const text *scope);
 extern bool ScopeIsOpen(const ScopePolicy *policy);
 extern ScopePolicy ScopeEnter(const text *scope);

@@ -412,7 +412,7 @@ is_open(const StatSlot *slot)
 	if (slot->scope_len < 0)
 		return true;
 	scope = cstring_to_text_with_len(slot->scope, slot->scope_len);
-	policy = ScopeResolve(scope);
+	policy = ScopeLook(scope);
 	pfree(scope);
 	return ScopeIsOpen(&policy);
 }

@@ -43,7 +43,7 @@ idem_clock(PG_FUNCTION_ARGS)
 Datum
 idem_scope_is_open(PG_FUNCTION_ARGS)
 {
-	ScopePolicy policy = ScopeResolve(RequestCheckScope(PG_GETARG_TEXT_PP(0)));
+	ScopePolicy policy = ScopeLook(RequestCheckScope(PG_GETARG_TEXT_PP(0)));
 
 	PG_RETURN_BOOL(ScopeIsOpen(&policy));
 }
@@ -73,7 +73,7 @@ idem_review_kind(PG_FUNCTION_ARGS)
 		nulls[LOG_GRANTED] || nulls[LOG_OPEN_CALLS])
 		PG_RETURN_NULL();
 
-	policy = ScopeResolve(RequestCheckScope(PG_GETARG_TEXT_PP(0)));
+	policy = ScopeLook(RequestCheckScope(PG_GETARG_TEXT_PP(0)));
 	if (!ScopeIsOpen(&policy))
 		PG_RETURN_NULL();
 	reason = StateReason(&row, &policy, ClockNow());

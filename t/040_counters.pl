@@ -18,6 +18,7 @@ $node->append_conf(
 	'postgresql.conf', q(
 shared_preload_libraries = 'idempotency'
 idempotency.track_scopes = 4
+idempotency.purge_interval = 0
 max_prepared_transactions = 10
 restart_after_crash = on
 autovacuum = off
