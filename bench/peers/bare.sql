@@ -1,0 +1,1 @@
+INSERT INTO orders (item, quantity) VALUES ('A-1', 2) RETURNING id \gset
