@@ -291,6 +291,9 @@ sub ask_again
 	}
 	note_record($c, 'BROKEN', "own claim answered $again->{outcome}")
 	  if !$fine;
+
+	# Expired, it was claimed anew: then nothing of this is to count.
+	return 0 if defined $end && $again->{outcome} eq 'claimed';
 	return 1;
 }
 
