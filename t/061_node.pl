@@ -35,11 +35,10 @@ else
 	plan skip_all => 'npm cannot install pg and express'
 	  unless eval {
 		  $ran = IPC::Run::run(
-			  [
-				  'npm', 'install', '--prefix', $dir, '--no-audit', '--no-fund',
-				  '--no-package-lock'
-			  ],
-			  '<', \undef, '>&', \$output, IPC::Run::timeout(180));
+			  [ 'npm', 'install', '--no-audit', '--no-fund' ],
+			  '<', \undef, '>&', \$output,
+			  init => sub { chdir $dir or die $! },
+			  IPC::Run::timeout(180));
 	  } && $ran;
 }
 

@@ -15,6 +15,7 @@ use IO::Socket::INET;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use PsqlSession;
 use Test::More;
 use Time::HiRes qw(usleep);
 
@@ -151,9 +152,10 @@ sub rows_of
 # A session that keeps orders locked until it is quit.
 sub lock_orders
 {
-	my $session = $node->background_psql('postgres');
+	my $session = PsqlSession->new($node->connstr('postgres'));
 
-	$session->query_safe('BEGIN; LOCK TABLE orders IN SHARE MODE');
+	$session->run('BEGIN');
+	$session->run('LOCK TABLE orders IN SHARE MODE');
 	return $session;
 }
 
@@ -230,8 +232,7 @@ sub try_duplicate_at_once
 	my $second = ask('/orders', 'at-once', $order);
 	is($second->{code}, 409, 'a duplicate at once: 409');
 	like($second->{headers}{'retry-after'}, qr/^[1-9]\d*$/, 'with Retry-After');
-	$lock->query_safe('COMMIT');
-	$lock->quit;
+	$lock->run('COMMIT');
 	is(answer($first)->{code}, 201, 'the first one: 201');
 	is(ask('/orders', 'at-once', $order)->{headers}{'idempotent-replayed'},
 		'true', 'then it is replayed');
@@ -300,8 +301,7 @@ sub try_crash_in_transaction
 	post('/orders', 'crash-1', $order);
 	wait_for_lock();
 	stop('KILL');
-	$lock->query_safe('COMMIT');
-	$lock->quit;
+	$lock->run('COMMIT');
 	$node->poll_query_until('postgres',
 		"SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'shop_app'")
 	  or die 'a session stays';
