@@ -163,6 +163,11 @@ foreach my $page (@pages)
 	is(join(' ', grep { !-e "$dir/$_" } @links), '', "$name: links lead somewhere");
 }
 
+my $map = slurp_file("$source/docs/internals.md");
+my @sources = map { m{([^/]+)$} } sort glob("$source/src/*.c");
+is(join(' ', grep { $map !~ /`\Q$_\E`/ } @sources),
+	'', 'internals.md knows all files');
+
 # ---- the example -------------------------------------------------------------
 
 my $printed = '';
