@@ -36,16 +36,34 @@ BEGIN
 END $$;
 
 -- New keys, which stay, and replays of keys all over the log.
-CREATE PROCEDURE measure(keys int, round int) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE measure(keys int, engine text, round int) LANGUAGE plpgsql AS $$
 DECLARE
-    new_keys text := 'SELECT count(r) FROM (SELECT %s AS r FROM (SELECT md5(''%s '' || $2 || '' '' || $3 || '' '' || i) AS k FROM generate_series(1, $1) i OFFSET 0) i) s';
-    old_keys text := 'SELECT count(r) FROM (SELECT %s AS r FROM (SELECT md5((1 + (i * 7919 + $3 * 104729) %% $2)::text) AS k FROM generate_series(1, $1) i OFFSET 0) i) s';
-    body text := quote_literal('{"item": "A-1", "quantity": 2}');
+    new_keys text := 'SELECT count(r) FROM (SELECT %s(k, %L) AS r FROM (SELECT md5(''new '' || $2 || '' '' || $3 || '' '' || i) AS k FROM generate_series(1, $1) i OFFSET 0) i) s';
+    old_keys text := 'SELECT count(r) FROM (SELECT %s(k, %L) AS r FROM (SELECT md5((1 + (i * 7919 + $3 * 104729) %% $2)::text) AS k FROM generate_series(1, $1) i OFFSET 0) i) s';
+    body text := '{"item": "A-1", "quantity": 2}';
+    ours boolean := engine = 'ours';
 BEGIN
-    CALL take(keys, 'claim new', 'ours', round, 2000, format(new_keys, format('idem_claim(k, %s)', body), 'new'));
-    CALL take(keys, 'claim new', 'PL/pgSQL', round, 2000, format(new_keys, format('pl_claim_insert_first(k, %s)', body), 'new'));
-    CALL take(keys, 'replay', 'ours', round, 4000, format(old_keys, format('idem_claim(k, %s)', body)));
-    CALL take(keys, 'replay', 'PL/pgSQL', round, 4000, format(old_keys, format('pl_claim_select_first(k, %s)', body)));
+    CALL take(keys, 'claim new', engine, round, 2000,
+              format(new_keys, CASE WHEN ours THEN 'idem_claim' ELSE 'pl_claim_insert_first' END, body));
+    CALL take(keys, 'replay', engine, round, 4000,
+              format(old_keys, CASE WHEN ours THEN 'idem_claim' ELSE 'pl_claim_select_first' END, body));
+END $$;
+
+-- All rounds in one backend that has touched every page before; the engines
+-- take turns in being first.
+CREATE PROCEDURE measure_all(keys int, rounds int) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM sum(length(request_id)) FROM transaction_log;
+    PERFORM sum(length(request_id)) FROM pl_log;
+    SET LOCAL enable_seqscan = off;
+    SET LOCAL enable_bitmapscan = off;
+    PERFORM count(*) FROM transaction_log WHERE scope = '' AND request_id > '';
+    PERFORM count(*) FROM pl_log WHERE scope = '' AND request_id > '';
+    COMMIT;
+    FOR round IN 0..rounds LOOP
+        CALL measure(keys, CASE round % 2 WHEN 0 THEN 'ours' ELSE 'PL/pgSQL' END, round);
+        CALL measure(keys, CASE round % 2 WHEN 0 THEN 'PL/pgSQL' ELSE 'ours' END, round);
+    END LOOP;
 END $$;
 
 CREATE PROCEDURE claims(first int, last int) LANGUAGE plpgsql AS $$

@@ -13,15 +13,16 @@ from collections import defaultdict
 from html import escape
 from statistics import median
 
-OURS = ("claim_finish", "idem_run", "two_transactions")
+OURS = ("claim_finish", "idem_run", "two_transactions", "many")
 LABELS = {
     "claim_finish": "claim + finish", "idem_run": "idem_run", "two_transactions": "two transactions",
     "statements": "5 statements", "advisory": "advisory lock", "serializable": "serializable",
     "insert_first": "PL/pgSQL insert", "select_first": "PL/pgSQL select", "cte": "one CTE", "bare": "bare insert",
-    "redis": "Redis",
+    "redis": "Redis", "many": "claim_many", "many_statements": "ON CONFLICT batch", "many_bare": "bare batch",
 }
 # What does the same work in as many transactions is what it is measured against.
-BASE = defaultdict(lambda: "claim_finish", serializable="two_transactions", cte="idem_run")
+BASE = defaultdict(lambda: "claim_finish", serializable="two_transactions", cte="idem_run",
+                   many_statements="many", many_bare="many")
 COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d96a3", "#5c4b8a")
 
 
@@ -109,21 +110,27 @@ def race(path, directory):
     others = [peer for peer in peers if peer not in OURS]
 
     def ratio(workload, peer):
-        ours, theirs = tps[workload, BASE[peer]], tps[workload, peer]
+        ours, theirs = tps.get((workload, BASE[peer]), {}), tps.get((workload, peer), {})
         both = [ours[r] / theirs[r] for r in ours if theirs.get(r)]
         return f"{median(both):.2f}" if both else "-"
 
-    print("Times as many transactions a second as the peer (medians of the rounds).")
-    print("claim + finish against each; two transactions against serializable; idem_run against the one CTE.")
-    print_table(["workload", "tps"] + [LABELS[peer] for peer in others],
-                [[workload, f"{median(tps[workload, 'claim_finish'].values()):,.0f}"] + [ratio(workload, peer) for peer in others]
-                 for workload in workloads])
+    print("Times as many transactions a second as the peer (medians of the rounds): claim + finish against most,")
+    print("two transactions against serializable, idem_run against the one CTE, claim_many and finish_many against batches.")
+    for batches in (False, True):
+        some = [workload for workload in workloads if workload.startswith("batch") == batches]
+        columns = [peer for peer in others if any((workload, peer) in tps for workload in some)]
+        base = "many" if batches else "claim_finish"
+        if some:
+            print_table(["workload", "tps"] + [LABELS[peer] for peer in columns],
+                        [[workload, f"{median(tps[workload, base].values()):,.0f}"] + [ratio(workload, peer) for peer in columns]
+                         for workload in some])
+            print()
     if directory:
         for workload in workloads:
             bars(directory, f"race-{workload}.svg", f"{workload}: transactions a second",
                  [(LABELS[peer], median(tps[workload, peer].values()),
                    (min(tps[workload, peer].values()), max(tps[workload, peer].values())), peer in OURS)
-                  for peer in peers if tps[workload, peer]])
+                  for peer in peers if (workload, peer) in tps])
 
 
 def growth(path, directory):

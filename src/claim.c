@@ -327,7 +327,7 @@ fill_new_life(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 			  Datum *values, bool *nulls)
 {
 	memset(nulls, true, LOG_NATTS * sizeof(bool));
-	for (int i = 0; i <= LOG_LEASE; i++)
+	for (int i = 0; i <= LOG_PROVED_XACT; i++)
 		nulls[i] = false;
 	nulls[LOG_STATUS] = false;
 

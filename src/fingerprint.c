@@ -24,9 +24,9 @@
 #include "fingerprint.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
-#include "libpq/pqformat.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
@@ -44,9 +44,16 @@ typedef struct Exclusion
 static void
 append_bytes(StringInfo form, char tag, const char *data, int len)
 {
-	appendStringInfoChar(form, tag);
-	pq_sendint32(form, (uint32) len);
-	appendBinaryStringInfo(form, data, len);
+	uint32		size = pg_hton32((uint32) len);
+	char	   *end;
+
+	enlargeStringInfo(form, 1 + sizeof(size) + len);
+	end = form->data + form->len;
+	*end++ = tag;
+	memcpy(end, &size, sizeof(size));
+	memcpy(end + sizeof(size), data, len);
+	form->len += 1 + sizeof(size) + len;
+	form->data[form->len] = '\0';
 }
 
 /* A string in UTF8, whatever the database keeps it in. */

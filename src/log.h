@@ -15,7 +15,11 @@
 #include "request.h"
 #include "utils/relcache.h"
 
-/* Columns of transaction_log, in the table's order. */
+/*
+ * Columns of transaction_log, in the table's order.  What an end changes stands
+ * together behind what it does not: the record of an update in the WAL leaves
+ * out what the two versions have in common in front.
+ */
 typedef enum LogColumn
 {
 	LOG_TOKEN,
@@ -23,7 +27,6 @@ typedef enum LogColumn
 	LOG_CREATED_AT,
 	LOG_DUE_AT,
 	LOG_CLAIMED_XACT,
-	LOG_PROVED_XACT,
 	LOG_ATTEMPT,
 	LOG_GRANTED,
 	LOG_STEPS,
@@ -33,9 +36,10 @@ typedef enum LogColumn
 	LOG_SCOPE,
 	LOG_REQUEST_ID,
 	LOG_CLAIMED_BY,
+	LOG_FINGERPRINT,
 	LOG_TTL,
 	LOG_LEASE,
-	LOG_FINGERPRINT,
+	LOG_PROVED_XACT,
 	LOG_PRIOR_STATUS,
 	LOG_PRIOR_UNTIL,
 	LOG_PRIOR_TTL,

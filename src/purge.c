@@ -294,7 +294,8 @@ purge_inbox(Purge *purge, int64 limit)
 	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, NoLock);
 	table_close(rel, NoLock);
-	StatCount(StatFindSlot(NULL, -1), STAT_PURGED, removed);
+	if (removed > 0)
+		StatCount(StatFindSlot(NULL, -1), STAT_PURGED, removed);
 	purge->messages += removed;
 	return removed;
 }
