@@ -38,7 +38,7 @@ else
 			  [ 'npm', 'install', '--no-audit', '--no-fund' ],
 			  '<', \undef, '>&', \$output,
 			  init => sub { chdir $dir or die $! },
-			  IPC::Run::timeout(180));
+			  IPC::Run::timeout(90));
 	  } && $ran;
 }
 

@@ -41,6 +41,7 @@ sub try
 	try_rolled_back();
 	try_binary();
 	try_payment();
+	try_late();
 	try_crash_in_transaction();
 	try_crash_outside();
 	stop();
@@ -271,6 +272,15 @@ sub try_binary
 	is($again->{headers}{'content-type'}, 'image/x-label', 'with their type');
 	is(ask('/labels', 'label-1', "$bytes\0", @type)->{code}, 422, 'other bytes: 422');
 	is(rows_of('labels'), 1, 'one label');
+
+	$node->safe_psql('postgres',
+		"ALTER TABLE labels ADD CONSTRAINT few CHECK (id < 2)");
+	my $failed = ask('/labels', 'label-2', $bytes, @type);
+	is($failed->{code}, 500, 'an error while a response is being written: 500');
+	like($failed->{body}, qr/^\{.*\}$/, 'and nothing else');
+	$node->safe_psql('postgres', 'ALTER TABLE labels DROP CONSTRAINT few');
+	is(ask('/labels', 'label-2', $bytes, @type)->{body},
+		$first->{body}, 'the retry gets its label');
 	return;
 }
 
@@ -291,6 +301,28 @@ sub try_payment
 	is(ask('/payments', 'pay-1', '{"amount": 7}')->{headers}{'idempotent-replayed'},
 		'true', 'a late retry is replayed');
 	is(rows_of('payments'), 1, 'it is one payment');
+	return;
+}
+
+# Stalls while it charges, and another worker takes over.
+sub try_late
+{
+	my $stalled = post('/payments', 'late-1', '{"amount": 8}');
+	my $charge = charge_arrives();
+	my $token = $node->safe_psql('postgres', q{
+		SELECT set_config('idempotency.test_clock',
+			(clock_timestamp() + interval '2 minutes')::text, false) \gset
+		SELECT token FROM idem_claim('late-1', scope => 'shop/payments')});
+
+	like($token, qr/^\d+$/, 'a claim is taken over when the lease is over');
+	charge_answers($charge, 'ch_late');
+	is(answer($stalled)->{code}, 500, 'who comes too late is refused');
+	is(rows_of(q{payments WHERE charge = 'ch_late'}), 0, 'with his payment');
+	$node->safe_psql('postgres',
+		"SELECT idem_finish('late-1', '{\"charge\": \"ch_other\"}', 201,
+			token => $token, scope => 'shop/payments')");
+	like(ask('/payments', 'late-1', '{"amount": 8}')->{body},
+		qr/ch_other/, 'and hears from the other one when he asks again');
 	return;
 }
 

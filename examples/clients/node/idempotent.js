@@ -103,8 +103,10 @@ function answer(res, row) {
   }
 }
 
-// RFC 9457
+// RFC 9457; in place of whatever the response was going to be.
 function problem(res, status, title, more = {}) {
+  res.discardHeld?.();
+  res.removeHeader('Content-Length');
   res.status(status).type('application/problem+json');
   return res.end(JSON.stringify({ status, title, ...more }));
 }
@@ -152,12 +154,14 @@ function headersOf(res) {
 function hold(res) {
   const { write, end, writeHead } = res;
   const chunks = [];
-  const restore = () => Object.assign(res, { write, end, writeHead });
+  const restore = () => Object.assign(res, { write, end, writeHead, discardHeld: undefined });
   const add = (chunk, encoding) => {
     if (chunk === undefined || chunk === null || typeof chunk === 'function') return;
     chunks.push(Buffer.from(chunk, typeof encoding === 'string' ? encoding : undefined));
   };
   const ended = new Promise((resolve) => {
+    // Nothing was sent yet, so an error that comes late can still say so.
+    res.discardHeld = () => { chunks.length = 0; };
     res.writeHead = (code, ...rest) => {
       res.statusCode = code;
       for (const [name, value] of Object.entries(rest.at(-1) ?? {})) {

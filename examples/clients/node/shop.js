@@ -43,9 +43,9 @@ app.post('/labels', express.raw({ limit: '1mb', type: () => true }),
   async (req, res) => {
     const text = Buffer.from(req.body);
 
-    await req.claim.client.query('INSERT INTO labels (content) VALUES ($1)', [text]);
     res.writeHead(200, { 'Content-Type': 'image/x-label' });
-    for (const byte of text.reverse()) res.write(Buffer.of(byte));
+    for (const byte of Buffer.from(text).reverse()) res.write(Buffer.of(byte));
+    await req.claim.client.query('INSERT INTO labels (content) VALUES ($1)', [text]);
     res.end();
   });
 
