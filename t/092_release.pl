@@ -29,4 +29,9 @@ foreach my $field (qw(name version abstract maintainer license provides meta-spe
 	ok($meta->{$field}, "META.json has $field");
 }
 
+# What pgindent has to know.
+my %listed = map { $_ => 1 } split /\n/, slurp_file("$source/src/typedefs.list");
+my @types = map { slurp_file($_) =~ /^\} (\w+);/mg } glob("$source/src/*.[ch]");
+is(join(' ', grep { !$listed{$_} } @types), '', 'typedefs.list has all types');
+
 done_testing();
