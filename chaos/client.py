@@ -22,6 +22,8 @@ import psycopg2
 LEASES_S = (0.3, 0.5, 0.8)
 WINDOW_S = 1            # hot keys change that often
 PAUSE_S = 0.02          # between two pieces of work, at most
+RUSH_S = 0.25           # moments at which clients meet
+RUSH_KEYS = 20
 KEYS = 6                # so many at a time
 LASTING_KEYS = 3        # these expire soon and come again
 SHORT_TTL_S = 1
@@ -292,6 +294,15 @@ class Client:
     def batch(self):
         keys = list({self.key()[0] for _ in range(4)})
         self.random.shuffle(keys)
+        self.work_in_one(keys)
+
+    def rush(self):
+        """The same new keys as others at the same moment, neck and neck."""
+        moment = int(time.time() / RUSH_S) + 1
+        time.sleep(moment * RUSH_S - time.time())
+        self.work_in_one(['rush%d-%d' % (moment, i) for i in range(RUSH_KEYS)])
+
+    def work_in_one(self, keys):
         self.begin()
         def claim():
             return self.sql('SELECT request_id, outcome, token, response_body::text, expires_at::text'
@@ -340,7 +351,7 @@ class Client:
 
     def loop(self):
         kinds = ([self.one_transaction] * 4 + [self.two_transactions] * 7 + [self.steps] * 2
-                 + [self.run] * 3 + [self.batch] * 2 + [self.once] * 2 + [self.transition] * 2)
+                 + [self.run] * 3 + [self.batch] * 2 + [self.rush] * 3 + [self.once] * 2 + [self.transition] * 2)
         self.note('start', slow=self.slow)
         while True:
             self.connect()

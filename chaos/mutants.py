@@ -18,7 +18,7 @@ MUTANTS = {
     'no_durable_commit': (
         'src/durability.c',
         '\t\tForceSyncCommit();\n',
-        '\t\t;\n'),
+        '\t\tinnermost->must_flush = true;\n'),
     # The purge removes what its index says is due, without judging the row.
     'no_recheck_in_purge': (
         'src/purge.c',
