@@ -8,8 +8,10 @@ DECLARE
     model transaction_log;
     pl_model pl_log;
 BEGIN
-    PERFORM idem_claim('model', body), idem_finish('model', response, 200);
-    PERFORM pl_claim_insert_first('model', body), pl_finish('model', response, 200);
+    PERFORM idem_claim('model', body);
+    PERFORM idem_finish('model', response, 200);
+    PERFORM pl_claim_insert_first('model', body);
+    PERFORM pl_finish('model', response, 200);
     COMMIT;
     SELECT * INTO model FROM transaction_log WHERE request_id = 'model';
     SELECT * INTO pl_model FROM pl_log WHERE request_id = 'model';
@@ -69,7 +71,8 @@ END $$;
 CREATE PROCEDURE claims(first int, last int) LANGUAGE plpgsql AS $$
 BEGIN
     FOR i IN first..last LOOP
-        PERFORM idem_claim('memory ' || i), idem_finish('memory ' || i);
+        PERFORM idem_claim('memory ' || i);
+        PERFORM idem_finish('memory ' || i);
         COMMIT;
     END LOOP;
 END $$;

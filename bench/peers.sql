@@ -47,8 +47,10 @@ DECLARE
 BEGIN
     TRUNCATE transaction_log, keys, pl_log;
     FOR i IN 1..n LOOP
-        PERFORM idem_claim(i::text, plain), idem_finish(i::text, answer, 200);
-        PERFORM pl_claim_insert_first(i::text, plain), pl_finish(i::text, answer, 200);
+        PERFORM idem_claim(i::text, plain);
+        PERFORM idem_finish(i::text, answer, 200);
+        PERFORM pl_claim_insert_first(i::text, plain);
+        PERFORM pl_finish(i::text, answer, 200);
         INSERT INTO keys (id, request) VALUES (i::text, plain);
         UPDATE keys k SET status = 'completed', code = 200, response = answer, completed_at = now() WHERE k.scope = '' AND k.id = i::text;
         COMMIT;
