@@ -77,11 +77,9 @@ static const ResultColumn claim_columns[CLAIM_NCOLS] = {
 
 static ResultType claim_result = {claim_columns, CLAIM_NCOLS, NULL};
 
-/*
- * ClaimOutcomeName - the word for an outcome.
- */
-const char *
-ClaimOutcomeName(ClaimOutcome outcome)
+/* The word for an outcome. */
+static const char *
+name_of_outcome(ClaimOutcome outcome)
 {
 	switch (outcome)
 	{
@@ -139,7 +137,7 @@ start_answer(ClaimAnswer *answer, ClaimOutcome outcome, LogStatus status)
 	answer->taken_over = false;
 	memset(answer->nulls, true, sizeof(answer->nulls));
 	set_column(answer, CLAIM_COL_OUTCOME,
-			   CStringGetTextDatum(ClaimOutcomeName(outcome)));
+			   CStringGetTextDatum(name_of_outcome(outcome)));
 	set_column(answer, CLAIM_COL_STATUS,
 			   CStringGetTextDatum(LogStatusName(status)));
 }
@@ -239,7 +237,7 @@ ClaimAnswerExecuted(ClaimAnswer *answer, const LogRow *row)
 	answer_replay(answer, row);
 	answer->outcome = CLAIM_EXECUTED;
 	set_column(answer, CLAIM_COL_OUTCOME,
-			   CStringGetTextDatum(ClaimOutcomeName(CLAIM_EXECUTED)));
+			   CStringGetTextDatum(name_of_outcome(CLAIM_EXECUTED)));
 }
 
 static void

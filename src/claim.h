@@ -82,6 +82,5 @@ extern void ClaimCount(const ClaimRequest *request,
 					   const ClaimAnswer *answer);
 extern void ClaimAnswerExecuted(ClaimAnswer *answer, const LogRow *row);
 extern Datum ClaimResult(FunctionCallInfo fcinfo, ClaimAnswer *answer);
-extern const char *ClaimOutcomeName(ClaimOutcome outcome);
 
 #endif							/* IDEM_CLAIM_H */

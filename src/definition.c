@@ -80,19 +80,6 @@ DefinitionFind(Relation rel, Datum key)
 	return tuple;
 }
 
-/*
- * DefinitionRead - the row with this key for a reader, or NULL.
- */
-HeapTuple
-DefinitionRead(Oid table, Datum key)
-{
-	Relation	rel = table_open(table, AccessShareLock);
-	HeapTuple	tuple = DefinitionFind(rel, key);
-
-	table_close(rel, AccessShareLock);
-	return tuple;
-}
-
 /* Is each column of the row already what it is to be? */
 static bool
 row_is_same(Relation rel, HeapTuple old, Datum *values, bool *nulls)

@@ -17,6 +17,5 @@ extern HeapTuple DefinitionFind(Relation rel, Datum key);
 extern bool DefinitionWrite(Relation rel, HeapTuple old, Datum *values,
 							bool *nulls);
 extern void DefinitionDelete(Relation rel, HeapTuple old);
-extern HeapTuple DefinitionRead(Oid table, Datum key);
 
 #endif							/* IDEM_DEFINITION_H */

@@ -17,9 +17,9 @@
 #include "clock.h"
 #include "errors.h"
 #include "history.h"
+#include "holder.h"
 #include "life.h"
 #include "miscadmin.h"
-#include "release.h"
 #include "stat.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -109,11 +109,9 @@ check_releasable(const Holder *holder, const LogRow *row)
 				 errhint("Record the outcome with idem_finish() or idem_fail().")));
 }
 
-/*
- * ReleaseClaim - gives the holder's claim back; an error where it is not his.
- */
-void
-ReleaseClaim(Log *log, const Holder *holder)
+/* Gives the holder's claim back; an error where it is not his. */
+static void
+release_claim(Log *log, const Holder *holder)
 {
 	HolderVerdict verdict;
 	LogRow		row;
@@ -147,7 +145,7 @@ idem_release(PG_FUNCTION_ARGS)
 
 	LogOpen(&log);
 	holder.policy = ScopeEnter(holder.key.scope);
-	ReleaseClaim(&log, &holder);
+	release_claim(&log, &holder);
 	LogClose(&log);
 	PG_RETURN_BOOL(true);
 }

@@ -68,11 +68,9 @@ ResultEnd(FunctionCallInfo fcinfo)
 	PG_RETURN_NULL();
 }
 
-/*
- * ResultDescriptor - the row type; lives as long as the backend.
- */
-TupleDesc
-ResultDescriptor(ResultType *type)
+/* The row type; lives as long as the backend. */
+static TupleDesc
+row_descriptor(ResultType *type)
 {
 	MemoryContext context;
 	TupleDesc	desc;
@@ -98,7 +96,7 @@ ResultRow(FunctionCallInfo fcinfo, ResultType *type, Datum *values,
 		  bool *nulls)
 {
 	ReturnSetInfo *rsinfo = result_info(fcinfo);
-	HeapTuple	tuple = heap_form_tuple(ResultDescriptor(type), values, nulls);
+	HeapTuple	tuple = heap_form_tuple(row_descriptor(type), values, nulls);
 
 	RegisterExprContextCallback(rsinfo->econtext, forget_row,
 								PointerGetDatum(fcinfo->flinfo));

@@ -31,6 +31,5 @@ extern Datum ResultRow(FunctionCallInfo fcinfo, ResultType *type,
 					   Datum *values, bool *nulls);
 extern Datum ResultEnd(FunctionCallInfo fcinfo);
 extern void ResultInitSet(FunctionCallInfo fcinfo);
-extern TupleDesc ResultDescriptor(ResultType *type);
 
 #endif							/* IDEM_RESULT_H */
