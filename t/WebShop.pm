@@ -9,6 +9,7 @@ package WebShop;
 
 use strict;
 use warnings;
+use Errno;
 
 use FindBin;
 use IO::Socket::INET;
@@ -120,7 +121,13 @@ sub ask
 # The card service gets a call, and answers it when it is told to.
 sub charge_arrives
 {
-	my $socket = $gateway->accept or die "no charge arrives: $!";
+	my $socket;
+
+	# A process that ends meanwhile, such as a client, interrupts the wait.
+	until ($socket = $gateway->accept)
+	{
+		die "no charge arrives: $!" if !$!{EINTR};
+	}
 	my ($head, $length, $body) = ('', 0, '');
 
 	while (my $line = <$socket>)
