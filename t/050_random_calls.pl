@@ -2,7 +2,7 @@
 # once, inside and outside of transactions.  Refusing is fine; crashing, an
 # internal error (XX000) and a failed assertion are not.
 #
-# IDEM_RANDOM_SECONDS (default 15) is how long, IDEM_RANDOM_SEED repeats the
+# IDEM_RANDOM_SECONDS (default 10) is how long, IDEM_RANDOM_SEED repeats the
 # statements of a run (though not how its sessions meet).
 use strict;
 use warnings;
@@ -15,7 +15,7 @@ use Time::HiRes qw(time);
 
 my $SESSIONS = 3;
 my $STATEMENTS_PER_SCRIPT = 400;
-my $seconds = $ENV{IDEM_RANDOM_SECONDS} // 15;
+my $seconds = $ENV{IDEM_RANDOM_SECONDS} // 10;
 my $seed = $ENV{IDEM_RANDOM_SEED} // int(rand(2**31));
 srand($seed);
 diag("seed $seed");

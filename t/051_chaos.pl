@@ -42,10 +42,14 @@ sub chaos
 		],
 		'<', \undef, '>&', \$out);
 	note($out);
-	diag($out) if !$passed;
+	diag($out) if !$passed && !@options;
 	return $passed;
 }
 
 ok(chaos(), 'the invariants hold');
-ok(chaos('--mutant', 'no_token_check'), 'a planted fault is found');
+# A short run may miss it, but not three of them.
+ok( (        chaos('--mutant', 'no_token_check')
+		  || chaos('--mutant', 'no_token_check')
+		  || chaos('--mutant', 'no_token_check')),
+	'a planted fault is found');
 done_testing();
