@@ -22,7 +22,7 @@ my $source = "$FindBin::RealBin/..";
 my @reference_pages = sort glob("$source/docs/reference/*.md");
 my @pages = (
 	"$source/README.md",
-	grep({ !m{/(cookbook|operations)\.md$} } sort glob("$source/docs/*.md")),
+	grep({ !m{/(cookbook|operations|sharding)\.md$} } sort glob("$source/docs/*.md")),
 	@reference_pages);
 
 my $node = PostgreSQL::Test::Cluster->new('main');
