@@ -230,8 +230,7 @@ write_word(Log *log, const LogRow *row, const ScopePolicy *policy,
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 
-	memcpy(values, row->values, sizeof(values));
-	memcpy(nulls, row->nulls, sizeof(nulls));
+	LogCopyRow(row, values, nulls);
 	if (turns)
 		ReviewFill(row, policy, reason, values, nulls);
 	if (settles)

@@ -377,8 +377,7 @@ fill_next_attempt(const ClaimRequest *request, const LogRow *row,
 	LogColumn	until = lapsed ? LOG_LOCKED_UNTIL : LOG_RETRY_AT;
 	int32		attempt = LogRowInt32(row, LOG_ATTEMPT);
 
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+	LogCopyRow(row, values, nulls);
 
 	keep_prior(row, until, values, nulls);
 	values[LOG_ATTEMPT] = Int32GetDatum(Min(attempt, PG_INT32_MAX - 1) + 1);

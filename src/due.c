@@ -189,8 +189,7 @@ bring_row_forward(Log *log, const LogRow *row)
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+	LogCopyRow(row, values, nulls);
 	values[LOG_DUE_AT] = values[LOG_LOCKED_UNTIL];
 	return LogUpdate(log, row, values, nulls) == LOG_WRITTEN;
 }

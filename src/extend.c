@@ -32,8 +32,7 @@ ExtendFillLease(const LogRow *row, const Interval *lease, Datum *values,
 	Interval   *ttl = DatumGetIntervalP(row->values[LOG_TTL]);
 	TimestampTz until = ClockAdd(ClockNow(), lease ? lease : span);
 
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+	LogCopyRow(row, values, nulls);
 
 	LogNoteHolder(values);
 	until = Max(until, LogRowTime(row, LOG_LOCKED_UNTIL, DT_NOBEGIN));

@@ -176,8 +176,7 @@ FinishFillEnd(const LogRow *row, const ScopePolicy *policy,
 	TimestampTz now = ClockNow();
 	LogStatus	status = end->failed ? LOG_FAILED : LOG_COMPLETED;
 
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+	LogCopyRow(row, values, nulls);
 
 	for (int i = 0; i < RESPONSE_NCOLS; i++)
 	{

@@ -668,6 +668,17 @@ LogRowStatus(const LogRow *row)
 }
 
 /*
+ * LogCopyRow - a request's row as it is, to begin its next version with; the
+ * values still point to where the row's do.
+ */
+void
+LogCopyRow(const LogRow *row, Datum *values, bool *nulls)
+{
+	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
+	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+}
+
+/*
  * LogForgetPrior - removes from a new version what a release would go back to.
  */
 void

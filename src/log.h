@@ -146,6 +146,7 @@ extern LogWrite LogUpdate(Log *log, const LogRow *row, const Datum *values,
 extern LogWrite LogDelete(Log *log, const LogRow *row);
 extern LogWrite LogTryDelete(Log *log, const LogRow *row);
 
+extern void LogCopyRow(const LogRow *row, Datum *values, bool *nulls);
 extern void LogForgetPrior(bool *nulls);
 extern LogStatus LogRowStatus(const LogRow *row);
 extern const char *LogStatusName(LogStatus status);

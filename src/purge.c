@@ -176,8 +176,7 @@ postpone(Purge *purge, Log *log, const LogRow *row, const ScopePolicy *policy,
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+	LogCopyRow(row, values, nulls);
 	values[LOG_DUE_AT] =
 		TimestampTzGetDatum(DueNext(row, policy, state, purge->until));
 

@@ -34,8 +34,7 @@ fill_prior(const LogRow *row, Datum *values, bool *nulls)
 	bool		failed;
 	LogColumn	until;
 
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+	LogCopyRow(row, values, nulls);
 
 	failed = strcmp(TextDatumGetCString(row->values[LOG_PRIOR_STATUS]),
 					LogStatusName(LOG_FAILED)) == 0;

@@ -81,8 +81,7 @@ ResolveFillRetry(const LogRow *row, const ScopePolicy *policy, Datum *values,
 	TimestampTz expires_at = ClockAdd(now,
 									  DatumGetIntervalP(row->values[LOG_TTL]));
 
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+	LogCopyRow(row, values, nulls);
 	values[LOG_STATUS] = CStringGetTextDatum(LogStatusName(LOG_FAILED));
 	values[LOG_GRANTED] = Int32GetDatum(LogRowInt32(row, LOG_ATTEMPT) + 1);
 	values[LOG_RETRY_AT] = TimestampTzGetDatum(now);

@@ -40,8 +40,7 @@ void
 ReviewFill(const LogRow *row, const ScopePolicy *policy, UnknownReason reason,
 		   Datum *values, bool *nulls)
 {
-	memcpy(values, row->values, LOG_NATTS * sizeof(Datum));
-	memcpy(nulls, row->nulls, LOG_NATTS * sizeof(bool));
+	LogCopyRow(row, values, nulls);
 	values[LOG_STATUS] = CStringGetTextDatum(LogStatusName(LOG_UNKNOWN));
 	values[LOG_REASON] = CStringGetTextDatum(StateReasonName(reason));
 	nulls[LOG_REASON] = false;
