@@ -230,10 +230,12 @@ set_response(RequestEnd *end, ResponseColumn column,
 		end->values[column] = values->values[at];
 }
 
-/* Ends all claims of a batch. */
+/* What is done with each element of a batch; arg is the batch's own. */
+typedef ManyOutcome (*ElementAction) (Many *many, int at, void *arg);
+
+/* Goes through a batch in bytewise order, each element in its own memory. */
 static void
-finish_all(Many *many, RequestEnd *end, const BatchColumn *codes,
-		   const BatchColumn *documents)
+for_each_element(Many *many, ElementAction action, void *arg)
 {
 	MemoryContext element = create_element_context();
 
@@ -245,10 +247,7 @@ finish_all(Many *many, RequestEnd *end, const BatchColumn *codes,
 		if (BatchRepeats(&many->batch, i))
 			LogSeeWrites(&many->log);
 		set_element(many, at);
-		set_response(end, RESPONSE_CODE, codes, at);
-		set_response(end, end->failed ? RESPONSE_ERROR : RESPONSE_BODY,
-					 documents, at);
-		many->outcomes[at] = finish_element(many, end);
+		many->outcomes[at] = action(many, at, arg);
 		LogUnpin(&many->log);
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(element);
@@ -256,25 +255,30 @@ finish_all(Many *many, RequestEnd *end, const BatchColumn *codes,
 	MemoryContextDelete(element);
 }
 
-static void
-extend_all(Many *many, const Interval *lease)
+/* An end that all elements share, and where each one's response is. */
+typedef struct ManyEnds
 {
-	MemoryContext element = create_element_context();
+	RequestEnd	end;
+	BatchColumn codes;
+	BatchColumn documents;
+} ManyEnds;
 
-	for (int i = 0; i < many->batch.n; i++)
-	{
-		int			at = many->batch.order[i];
-		MemoryContext context = MemoryContextSwitchTo(element);
+static ManyOutcome
+end_one(Many *many, int at, void *arg)
+{
+	ManyEnds   *ends = (ManyEnds *) arg;
 
-		if (BatchRepeats(&many->batch, i))
-			LogSeeWrites(&many->log);
-		set_element(many, at);
-		many->outcomes[at] = extend_element(many, lease);
-		LogUnpin(&many->log);
-		MemoryContextSwitchTo(context);
-		MemoryContextReset(element);
-	}
-	MemoryContextDelete(element);
+	set_response(&ends->end, RESPONSE_CODE, &ends->codes, at);
+	set_response(&ends->end,
+				 ends->end.failed ? RESPONSE_ERROR : RESPONSE_BODY,
+				 &ends->documents, at);
+	return finish_element(many, &ends->end);
+}
+
+static ManyOutcome
+extend_one(Many *many, int at, void *arg)
+{
+	return extend_element(many, (const Interval *) arg);
 }
 
 /* Closes the log and answers in the order of the array. */
@@ -309,15 +313,13 @@ Datum
 idem_finish_many(PG_FUNCTION_ARGS)
 {
 	Many		many = {0};
-	RequestEnd	end;
-	BatchColumn bodies;
-	BatchColumn codes;
+	ManyEnds	ends = {0};
 
 	start_many(&many, fcinfo, 3, 4, 5);
-	bodies = BatchColumnFromArg(fcinfo, 1, JSONBOID, many.batch.n);
-	codes = BatchColumnFromArg(fcinfo, 2, INT4OID, many.batch.n);
-	FinishInitEnd(&end, false);
-	finish_all(&many, &end, &codes, &bodies);
+	ends.documents = BatchColumnFromArg(fcinfo, 1, JSONBOID, many.batch.n);
+	ends.codes = BatchColumnFromArg(fcinfo, 2, INT4OID, many.batch.n);
+	FinishInitEnd(&ends.end, false);
+	for_each_element(&many, end_one, &ends);
 	return end_many(&many, fcinfo);
 }
 
@@ -330,15 +332,13 @@ Datum
 idem_fail_many(PG_FUNCTION_ARGS)
 {
 	Many		many = {0};
-	RequestEnd	end;
-	BatchColumn errors;
-	BatchColumn codes = {false, NULL, NULL};
+	ManyEnds	ends = {0};		/* without codes */
 
 	start_many(&many, fcinfo, 2, 3, 6);
-	errors = BatchColumnFromArg(fcinfo, 1, JSONBOID, many.batch.n);
-	FinishInitEnd(&end, true);
-	FinishSetRetry(&end, fcinfo, 4, 5);
-	finish_all(&many, &end, &codes, &errors);
+	ends.documents = BatchColumnFromArg(fcinfo, 1, JSONBOID, many.batch.n);
+	FinishInitEnd(&ends.end, true);
+	FinishSetRetry(&ends.end, fcinfo, 4, 5);
+	for_each_element(&many, end_one, &ends);
 	return end_many(&many, fcinfo);
 }
 
@@ -353,6 +353,6 @@ idem_extend_many(PG_FUNCTION_ARGS)
 	Interval   *lease = RequestPositiveInterval(fcinfo, 2, "lease");
 
 	start_many(&many, fcinfo, 1, 3, 4);
-	extend_all(&many, lease);
+	for_each_element(&many, extend_one, lease);
 	return end_many(&many, fcinfo);
 }
