@@ -194,7 +194,7 @@ FinishFillEnd(const LogRow *row, const ScopePolicy *policy,
 		fill_final(row, now, values, nulls);
 	if (TIMESTAMP_IS_NOEND(LogRowTime(row, LOG_DUE_AT, 0)))
 		values[LOG_DUE_AT] = values[LOG_EXPIRES_AT];
-	HistoryCount(policy, values);
+	HistoryCount(policy, values, nulls);
 }
 
 /* What a claim that has ended already means for this end. */
@@ -218,7 +218,7 @@ FinishWrite(Log *log, const Holder *holder, const LogRow *row,
 {
 	PreventCommandIfReadOnly(end->failed ? "idem_fail()" : "idem_finish()");
 	FinishFillEnd(row, &holder->policy, end, values, nulls);
-	LogNoteHolder(values);
+	LogNoteHolder(values, nulls);
 	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
 	{
 		HolderRaiseLost();
