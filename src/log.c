@@ -283,7 +283,7 @@ LogProbe(Log *log, const RequestKey *key, LogRow *row)
 {
 	if (unlikely(RecoveryInProgress()))
 	{
-		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+		Snapshot	snapshot = CatalogFreshSnapshot(log->rel);
 
 		row->sight = LogFetch(log, key, snapshot, row) ?
 			LOG_SIGHT_COMMITTED : LOG_SIGHT_NOTHING;
@@ -377,7 +377,7 @@ bool
 LogIsThere(Log *log, const RequestKey *key)
 {
 	LogRow		row;
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot	snapshot = CatalogFreshSnapshot(log->rel);
 	bool		found = LogFetch(log, key, snapshot, &row);
 
 	UnregisterSnapshot(snapshot);
