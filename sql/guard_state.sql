@@ -94,8 +94,9 @@ DROP TABLE gs_null;
 
 -- types of the column
 CREATE TYPE gs_enum AS ENUM ('delivered', 'created', 'confirmed', 'shipped');
+CREATE DOMAIN gs_enum_domain AS gs_enum CHECK (VALUE <> 'shipped');
 CREATE DOMAIN gs_domain AS varchar(9) CHECK (VALUE <> 'shipped');
-CREATE TABLE gs_types (id int PRIMARY KEY, e gs_enum, v varchar(9), d gs_domain, b char(12), i int, n name, c text);
+CREATE TABLE gs_types (id int PRIMARY KEY, e gs_enum, f gs_enum_domain, v varchar(9), d gs_domain, b char(12), i int, n name, c text);
 SELECT idem_machine('gs_int', ARRAY['1'], ARRAY['1->2']);
 CREATE FUNCTION gs_try(statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN EXECUTE statement; RETURN 'ok'; EXCEPTION WHEN OTHERS THEN RETURN SQLSTATE || ' ' || SQLERRM; END $$;
@@ -111,7 +112,7 @@ BEGIN
     RETURN NEXT (SELECT t::text FROM idem_transition('gs_types', '1', a) t);
     PERFORM idem_unguard('gs_types');
 END $$;
-SELECT col, gs_type(col, 'gs_order', 'created', 'confirmed', 'delivered') FROM unnest('{e,v,d,b,n,c}'::name[]) col;
+SELECT col, gs_type(col, 'gs_order', 'created', 'confirmed', 'delivered') FROM unnest('{e,f,v,d,b,n,c}'::name[]) col;
 SELECT gs_type('i', 'gs_int', '1', '2', '3');
 -- through idem_transition the type's own rules apply
 SELECT idem_guard_state('gs_types', 'd', 'gs_order');
@@ -121,8 +122,8 @@ SELECT outcome FROM idem_transition('gs_types', '1', 'confirmed');
 SELECT outcome FROM idem_transition('gs_types', '1', 'shipped');
 DROP TABLE gs_types;
 DROP FUNCTION gs_type, gs_try;
+DROP DOMAIN gs_domain, gs_enum_domain;
 DROP TYPE gs_enum;
-DROP DOMAIN gs_domain;
 
 -- attaching: what is refused, what changes nothing, what replaces
 SELECT idem_guard_state('gs', 'nope', 'gs_order');

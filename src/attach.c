@@ -276,7 +276,8 @@ always(const Subject *subject, const char *row)
 
 /*
  * Has the state changed?  Text is compared byte by byte, whatever the column's
- * type and collation hold to be equal.
+ * type and collation hold to be equal; a domain over an enum has no operator of
+ * its own, so enums are compared as what they are.
  */
 static char *
 state_changed(const Subject *subject)
@@ -288,6 +289,8 @@ state_changed(const Subject *subject)
 	get_type_category_preferred(subject->column_type, &category, &preferred);
 	if (category == TYPCATEGORY_STRING)
 		cast = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
+	else if (category == TYPCATEGORY_ENUM)
+		cast = psprintf("::%s", format_type_be_qualified(subject->column_type));
 	return psprintf("(OLD.%s)%s IS DISTINCT FROM (NEW.%s)%s",
 					subject->column_name, cast, subject->column_name, cast);
 }
