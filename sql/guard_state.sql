@@ -136,6 +136,10 @@ CREATE VIEW gs_view AS SELECT * FROM gs;
 SELECT idem_guard_state('gs_view', 'state', 'gs_order');
 SELECT idem_guard_state('gs_pkey', 'state', 'gs_order');
 DROP VIEW gs_view;
+SELECT idem_guard_state('transaction_log', 'status', 'gs_order');
+CREATE TABLE gs_generated (id int PRIMARY KEY, a text, state text GENERATED ALWAYS AS (a) STORED);
+SELECT idem_guard_state('gs_generated', 'state', 'gs_order');
+DROP TABLE gs_generated;
 SELECT oid AS before FROM pg_trigger WHERE tgrelid = 'gs'::regclass AND tgname = '_idem_state_update' \gset
 SELECT idem_guard_state('gs', 'state', 'gs_order', true);
 SELECT oid = :before AS untouched FROM pg_trigger WHERE tgrelid = 'gs'::regclass AND tgname = '_idem_state_update';

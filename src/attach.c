@@ -82,6 +82,21 @@ check_kind(Relation rel)
 				 errhint("Only ordinary and partitioned tables can be guarded.")));
 }
 
+/* The extension writes its own tables past their triggers. */
+static void
+refuse_own_table(Relation rel)
+{
+	for (int i = 0; i < IDEM_TABLE_COUNT; i++)
+	{
+		if (CatalogTableIfExists(i) == RelationGetRelid(rel))
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("\"%s\" belongs to the extension",
+							RelationGetRelationName(rel)),
+					 errhint("Only tables of your own can be guarded.")));
+	}
+}
+
 static void
 refuse_partition(Oid relid)
 {
@@ -116,6 +131,7 @@ open_subject(Subject *subject, Oid relid, LOCKMODE lock)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", relid)));
 	check_kind(rel);
+	refuse_own_table(rel);
 	subject->relid = relid;
 	subject->owner = rel->rd_rel->relowner;
 	subject->partitioned =
@@ -290,9 +306,21 @@ state_changed(const Subject *subject)
 	if (category == TYPCATEGORY_STRING)
 		cast = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
 	else if (category == TYPCATEGORY_ENUM)
-		cast = psprintf("::%s", format_type_be_qualified(subject->column_type));
+		cast = psprintf("::%s",
+						format_type_be_qualified(subject->column_type));
 	return psprintf("(OLD.%s)%s IS DISTINCT FROM (NEW.%s)%s",
 					subject->column_name, cast, subject->column_name, cast);
+}
+
+/* What nobody can write needs no guard, and idem_transition would have to. */
+static void
+refuse_generated(const Subject *subject)
+{
+	if (get_attgenerated(subject->relid, subject->column) != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_GENERATED_ALWAYS),
+				 errmsg("column %s cannot be guarded", subject->column_name),
+				 errdetail("It is a generated column.")));
 }
 
 static void
@@ -301,6 +329,7 @@ check_state_type(const Subject *subject)
 	char		category;
 	bool		preferred;
 
+	refuse_generated(subject);
 	get_type_category_preferred(subject->column_type, &category, &preferred);
 	if (category != TYPCATEGORY_STRING && category != TYPCATEGORY_ENUM &&
 		subject->column_type != INT2OID && subject->column_type != INT4OID &&
@@ -315,11 +344,7 @@ check_state_type(const Subject *subject)
 static void
 check_version_type(const Subject *subject)
 {
-	if (get_attgenerated(subject->relid, subject->column) != '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_GENERATED_ALWAYS),
-				 errmsg("column %s cannot hold a version", subject->column_name),
-				 errdetail("It is a generated column.")));
+	refuse_generated(subject);
 	if (subject->column_type != INT2OID && subject->column_type != INT4OID &&
 		subject->column_type != INT8OID)
 		ereport(ERROR,
