@@ -31,6 +31,15 @@ SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "back", "version": 2
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "again", "version": 4}', expected_version => 4);
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "far"}', NULL, 9223372036854775807);
 
+-- a version from before the guard: NULL counts as 0
+CREATE TABLE cv_old (id int PRIMARY KEY, n int, version int);
+INSERT INTO cv_old VALUES (1, 1, NULL);
+SELECT idem_guard_version('cv_old');
+SELECT outcome, version FROM idem_upsert('cv_old', '{"id": 1, "n": 2}', expected_version => 1);
+SELECT outcome, version FROM idem_upsert('cv_old', '{"id": 1, "n": 2}', expected_version => 0);
+SELECT outcome, version FROM idem_upsert('cv_old', '{"id": 1, "n": 2}', expected_version => 0);
+DROP TABLE cv_old;
+
 -- the guard is found after a rename, and missed when it is gone
 ALTER TABLE cv_orders RENAME TO cv_renamed;
 SELECT * FROM idem_upsert('cv_renamed', '{"id": 1, "status": "renamed"}', NULL, 5);

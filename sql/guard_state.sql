@@ -144,6 +144,10 @@ SELECT oid AS before FROM pg_trigger WHERE tgrelid = 'gs'::regclass AND tgname =
 SELECT idem_guard_state('gs', 'state', 'gs_order', true);
 SELECT oid = :before AS untouched FROM pg_trigger WHERE tgrelid = 'gs'::regclass AND tgname = '_idem_state_update';
 SELECT idem_guard_state('gs', 'state', 'gs_order');
+-- one that was switched off is on again
+ALTER TABLE gs DISABLE TRIGGER ALL;
+SELECT idem_guard_state('gs', 'state', 'gs_order');
+SELECT DISTINCT tgenabled FROM pg_trigger WHERE tgrelid = 'gs'::regclass AND tgname LIKE '%idem%';
 SELECT idem_guard_state('gs', 'note', 'gs_order');
 SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'gs'::regclass ORDER BY 1;
 SELECT idem_unguard('gs');

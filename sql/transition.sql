@@ -204,6 +204,17 @@ UPDATE :target SET "select" = 'created';
 SELECT key, from_state, to_state FROM idempotency_machine_history WHERE target = :'target' ORDER BY changed_at;
 DROP SCHEMA "tr ""Söme; --" CASCADE;
 
+-- a trigger that sends the row elsewhere, or keeps it where it was
+CREATE TABLE tr (id int PRIMARY KEY, state text);
+SELECT idem_guard_state('tr', 'state', 'tr_order');
+CREATE FUNCTION tr_keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN OLD; END $$;
+CREATE TRIGGER keep BEFORE UPDATE ON tr FOR EACH ROW EXECUTE FUNCTION tr_keep();
+INSERT INTO tr VALUES (1, 'created');
+SELECT * FROM idem_transition('tr', '1', 'confirmed');
+SELECT * FROM tr;
+DROP TABLE tr;
+DROP FUNCTION tr_keep;
+
 -- nothing depends on the search_path
 CREATE SCHEMA tr_evil;
 CREATE FUNCTION tr_evil.yes(text, text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE EXCEPTION 'captured'; END $$;

@@ -295,9 +295,14 @@ run_claimed(Log *log, const ClaimRequest *request, const char *handler,
 static bool
 parse_on_error(FunctionCallInfo fcinfo, int arg)
 {
-	char	   *value = PG_ARGISNULL(arg) ? "" :
-		text_to_cstring(PG_GETARG_TEXT_PP(arg));
+	char	   *value;
 
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("on_error must not be null"),
+				 errhint("Use \"rollback\" or \"record\".")));
+	value = text_to_cstring(PG_GETARG_TEXT_PP(arg));
 	if (strcmp(value, "rollback") == 0)
 		return false;
 	if (strcmp(value, "record") == 0)

@@ -114,6 +114,8 @@ copy_arguments(FunctionCallInfo fcinfo)
 	BatchColumn names;
 	int			nsteps;
 
+	/* Whom the scope is closed to learns nothing, not even of functions. */
+	(void) ScopeEnter(key.scope);
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),

@@ -76,7 +76,7 @@ static void
 append_result(StringInfo sql, const WriteShape *shape, Relation rel)
 {
 	if (shape->reads_version)
-		appendStringInfo(sql, "t.%s::pg_catalog.int8, ",
+		appendStringInfo(sql, "COALESCE(t.%s, 0)::pg_catalog.int8, ",
 						 column_name(rel, shape->version_column));
 	else
 		appendStringInfoString(sql, "NULL::pg_catalog.int8, ");
