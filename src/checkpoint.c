@@ -188,7 +188,7 @@ write_step(Log *log, const LogRow *row, text *step, NullableDatum result)
 
 	PreventCommandIfReadOnly("idem_checkpoint()");
 	ExtendFillLease(row, NULL, values, nulls);
-	values[LOG_STEPS] = Int32GetDatum(LogRowInt32(row, LOG_STEPS) + 1);
+	LogSetCount(values, nulls, LOG_STEPS, LogRowInt32(row, LOG_STEPS) + 1);
 	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
 	{
 		HolderRaiseLost();

@@ -34,7 +34,7 @@ ExtendFillLease(const LogRow *row, const Interval *lease, Datum *values,
 
 	LogCopyRow(row, values, nulls);
 
-	LogNoteHolder(values);
+	LogNoteHolder(values, nulls);
 	until = Max(until, LogRowTime(row, LOG_LOCKED_UNTIL, DT_NOBEGIN));
 	values[LOG_LOCKED_UNTIL] = TimestampTzGetDatum(until);
 	nulls[LOG_LOCKED_UNTIL] = false;

@@ -79,7 +79,7 @@ write_release(Log *log, const ScopePolicy *policy, const LogRow *row)
 	}
 
 	fill_prior(row, values, nulls);
-	HistoryCount(policy, values);
+	HistoryCount(policy, values, nulls);
 	result = LogUpdate(log, row, values, nulls);
 	if (result == LOG_WRITTEN)
 		HistoryRecord(policy, row, values, nulls);

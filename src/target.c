@@ -30,6 +30,7 @@
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "domain.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -213,6 +214,7 @@ read_key(TargetCache *cache, Relation rel)
 	{
 		AttrNumber	column = index->rd_index->indkey.values[i];
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column - 1);
+		char	   *name;
 
 		cache->key_columns[i] = column;
 
@@ -221,8 +223,9 @@ read_key(TargetCache *cache, Relation rel)
 		 * one.
 		 */
 		TupleDescInitEntry(desc, i + 1, NULL, getBaseType(att->atttypid), -1, 0);
-		appendStringInfo(&condition, "%st.%s %s $%d", i > 0 ? " AND " : "",
-						 quote_identifier(NameStr(att->attname)),
+		name = psprintf("t.%s", quote_identifier(NameStr(att->attname)));
+		appendStringInfo(&condition, "%s%s %s $%d", i > 0 ? " AND " : "",
+						 DomainUnwrap(name, att->atttypid),
 						 equality_operator(index->rd_opfamily[i],
 										   index->rd_opcintype[i]), i + 1);
 	}
