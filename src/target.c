@@ -33,6 +33,7 @@
 #include "domain.h"
 #include "executor/spi.h"
 #include "funcapi.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "target.h"
 #include "utils/builtins.h"
@@ -537,11 +538,17 @@ TargetRun(Target *target, TargetStatement statement)
 		elog(ERROR, "could not run a statement: %s",
 			 SPI_result_code_string(result));
 	if (SPI_processed > 1)
+	{
+		/* One that others have deleted, and one that this transaction made? */
+		if (target->rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ||
+			!target->rel->rd_rel->relhassubclass)
+			IsolationCheck();
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("key fits more than one row of table \"%s\"",
 						RelationGetRelationName(target->rel)),
 				 errhint("Name the table that the row is in, not the one that it inherits from.")));
+	}
 	return SPI_processed;
 }
 
