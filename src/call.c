@@ -31,6 +31,7 @@
 #include "extend.h"
 #include "history.h"
 #include "holder.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "result.h"
 #include "review.h"
@@ -143,7 +144,7 @@ write_row(Log *log, CallRequest *request, const LogRow *row,
 			*answered = true;
 			break;
 		case LOG_LOST:
-			HolderRaiseLost();
+			IsolationCheck();
 			break;
 	}
 	return false;

@@ -29,6 +29,7 @@
 #include "errors.h"
 #include "history.h"
 #include "holder.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "resolve.h"
@@ -242,7 +243,7 @@ write_word(Log *log, const LogRow *row, const ScopePolicy *policy,
 
 	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
 	{
-		HolderRaiseLost();
+		IsolationCheck();
 		return false;
 	}
 	CallrowSetStatus(call, word->status);

@@ -15,6 +15,7 @@
 #include "errors.h"
 #include "extend.h"
 #include "fmgr.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
@@ -64,7 +65,7 @@ ExtendTry(Log *log, const Holder *holder, const Interval *lease, LogRow *row,
 		ExtendFillLease(row, lease, values, nulls);
 		if (LogUpdate(log, row, values, nulls) == LOG_WRITTEN)
 			break;
-		HolderRaiseLost();
+		IsolationCheck();
 	}
 	HolderNoteWrite(row);
 	*locked_until = DatumGetTimestampTz(values[LOG_LOCKED_UNTIL]);

@@ -21,6 +21,7 @@
 #include "errors.h"
 #include "finish.h"
 #include "history.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "stat.h"
 #include "state.h"
@@ -228,7 +229,7 @@ FinishWrite(Log *log, const Holder *holder, const LogRow *row,
 	LogNoteHolder(values, nulls);
 	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
 	{
-		HolderRaiseLost();
+		IsolationCheck();
 		return false;
 	}
 	HistoryRecord(&holder->policy, row, values, nulls);

@@ -255,20 +255,6 @@ HolderRaiseEnded(const Holder *holder, const LogRow *row)
 }
 
 /*
- * HolderRaiseLost - after a lost update: an error where the snapshot cannot be
- * renewed; otherwise the caller looks again.
- */
-void
-HolderRaiseLost(void)
-{
-	if (IsolationUsesXactSnapshot())
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access due to concurrent update"),
-				 errhint("Retry the transaction.")));
-}
-
-/*
  * HolderNoteWrite - tells the end of the transaction what a write to a claim
  * owes to it; row is the version that was replaced.
  */

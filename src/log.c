@@ -42,6 +42,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "isolation.h"
 #include "log.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
@@ -408,10 +409,7 @@ LogCheckSnapshot(Log *log, const LogRow *row)
 											log->written);
 	ExecClearTuple(log->written);
 	if (!visible)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access due to concurrent update"),
-				 errhint("Retry the transaction.")));
+		IsolationCheck();
 }
 
 /* Puts a new row version into the slot that writes take. */

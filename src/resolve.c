@@ -16,6 +16,7 @@
 #include "errors.h"
 #include "finish.h"
 #include "history.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "resolve.h"
 #include "review.h"
@@ -178,7 +179,7 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 		LogSetCount(values, nulls, LOG_OPEN_CALLS, 0);
 		if (LogUpdate(log, &row, values, nulls) == LOG_WRITTEN)
 			break;
-		HolderRaiseLost();
+		IsolationCheck();
 	}
 	if (LogRowInt32(&row, LOG_OPEN_CALLS) > 0)
 		CallrowSettleOpen(&row, call_status_of(verdict));
