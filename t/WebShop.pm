@@ -77,8 +77,9 @@ sub stop
 {
 	my ($signal) = @_;
 
-	$server->signal($signal // 'TERM');
-	eval { $server->finish };
+	# One that does not listen is killed, so that nothing waits for ever.
+	$server->signal($signal) if defined $signal;
+	eval { $server->kill_kill(grace => $PostgreSQL::Test::Utils::timeout_default) };
 	return;
 }
 
