@@ -63,7 +63,7 @@ sub try_at_once
 	$lock->run('BEGIN');
 	$lock->run('LOCK TABLE orders IN SHARE MODE');
 	my $first = IPC::Run::start([ @command, 'k-2', 'cup', 1 ], '<', \undef,
-		'>', \$printed);
+		'>', \$printed, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	$node->poll_query_until('postgres',
 		q{SELECT count(*) = 1 FROM pg_stat_activity
 		   WHERE usename = 'shop_app' AND wait_event_type = 'Lock'})
