@@ -4,11 +4,13 @@ A text that is not found exactly once and a mutant that does not compile fail
 the run, so that mutants cannot rot.
 """
 
+import filecmp
 import os
 import shutil
 import subprocess
 
 BUILD_S = 600
+LIBRARY = 'idempotency.so'
 
 
 class Mutant:
@@ -46,7 +48,7 @@ MUTANTS = {
         'if (state == STATE_ABSENT || LogRowStatus(row) != LOG_UNKNOWN)\n\t\treturn remove_key',
         {'nobody takes over a live lease', 'a finished key is not run again inside its ttl',
          'an acknowledged finish survives', 'an effect has its finished request'},
-        'one_transaction,two_transactions', ['purge']),
+        'one_transaction,two_transactions', ['purge'], (0.01, 0.05)),
     # A key that somebody else is inserting raises a unique violation.
     'no_conflict_handling': Mutant(
         'src/log.c',
@@ -69,9 +71,17 @@ class Nursery:
         self.directory = directory
         self.tree = os.path.join(directory, 'tree')
         self.pg_config = pg_config
-        shutil.copytree(source, self.tree, ignore=shutil.ignore_patterns(
-            '.git', '*.o', '*.bc', '*.so', 'tmp_check*', 'results', 'chaos', 't'))
+        left_out = ['.git', '*.bc', 'tmp_check*', 'results', 'chaos', 't']
+        if not self.is_built(source):
+            left_out += ['*.o', '*.so']
+        shutil.copytree(source, self.tree, ignore=shutil.ignore_patterns(*left_out))
         self.make()
+
+    def is_built(self, source):
+        """Are the objects in there those of the library that is installed?"""
+        installed = os.path.join(subprocess.check_output([self.pg_config, '--pkglibdir'], text=True).strip(), LIBRARY)
+        built = os.path.join(source, LIBRARY)
+        return os.path.exists(built) and os.path.exists(installed) and filecmp.cmp(built, installed, shallow=False)
 
     def make(self):
         done = subprocess.run(['make', '-s', '-j2', '-C', self.tree, 'with_llvm=no', 'PG_CONFIG=' + self.pg_config],
@@ -83,27 +93,25 @@ class Nursery:
     def breed(self, name, mutant):
         """The directory of the mutant's library."""
         path = os.path.join(self.tree, mutant.file)
+        compiled = path[:-2] + '.o'
         with open(path, encoding='utf-8') as file:
             text = file.read()
         if text.count(mutant.old) != 1:
             raise MutantError('mutant %s: its place in %s is gone' % (name, mutant.file))
+        # Times of files decide what is built again; they may be coarse.
+        os.rename(path, path + '.whole')
+        os.rename(compiled, compiled + '.whole')
         try:
-            self.write(path, text.replace(mutant.old, mutant.new))
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write(text.replace(mutant.old, mutant.new))
             self.make()
             library = os.path.join(self.directory, name)
             os.mkdir(library)
-            shutil.copy(os.path.join(self.tree, 'idempotency.so'), library)
+            shutil.copy(os.path.join(self.tree, LIBRARY), library)
             return library
         finally:
-            self.write(path, text)
-
-    def write(self, path, text):
-        """Times of files decide what is built again; they may be coarse."""
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(text)
-        compiled = path[:-2] + '.o'
-        if os.path.exists(compiled):
-            os.remove(compiled)
+            os.rename(path + '.whole', path)
+            os.rename(compiled + '.whole', compiled)
 
     def refuses(self):
         """What must not pass for a mutant; the names of those that do."""

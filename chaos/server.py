@@ -99,8 +99,6 @@ class Server:
     def create(self):
         shutil.copytree(self.site.template, self.data, symlinks=True)
         self.configure(SETTINGS)
-        if self.site.library:
-            self.configure("dynamic_library_path = '%s:$libdir'\n" % self.site.library)
         self.be_here()
 
     def be_here(self):
@@ -113,6 +111,9 @@ class Server:
         """
         if self.site.library:
             self.sql("UPDATE pg_proc SET probin = 'idempotency' WHERE probin = '$libdir/idempotency'")
+            self.configure("dynamic_library_path = '%s:$libdir'\n" % self.site.library)
+            self.stop('fast')
+            self.start()
 
     def configure(self, settings):
         with open(self.data + '/postgresql.conf', 'a', encoding='ascii') as conf:

@@ -93,7 +93,8 @@ class Run:
             self.broken += memory.workers_are_exact(self.site.primary)
 
     def check(self):
-        done = subprocess.run([sys.executable, HERE + '/check.py', self.site.directory, self.site.primary.dsn],
+        brief = [] if self.options.calm else ['brief']
+        done = subprocess.run([sys.executable, HERE + '/check.py', self.site.directory, self.site.primary.dsn, *brief],
                               stdin=subprocess.DEVNULL, timeout=CHECK_S)
         with open(os.path.join(self.site.directory, 'broken'), encoding='utf-8') as names:
             self.broken += names.read().splitlines()

@@ -6,7 +6,7 @@ import time
 from client import KEYS, REFUSED_END, SHORT_TTL_S, WINDOW_S, seconds
 
 LEASES_S = (0.3, 0.5, 0.8)
-RUSH_S = 0.25           # moments at which clients meet
+RUSH_S = 0.12           # moments at which clients meet
 RUSH_KEYS = 20
 FLUSHED_SHARE = 0.05    # of one-transaction work, with synchronous_commit = on
 REFUSED_RUN = {'ID005', 'ID006'}
