@@ -15,6 +15,7 @@ import sys
 import psycopg2
 
 SHOWN = 5
+PATIENCE = '-c lock_timeout=20s -c statement_timeout=60s'
 
 
 class Checker:
@@ -24,7 +25,7 @@ class Checker:
         self.directory = directory
         self.journals = journals
         self.ledger = ledger
-        self.conn = psycopg2.connect(dsn, application_name='chaos checker')
+        self.conn = psycopg2.connect(dsn, application_name='chaos checker', options=PATIENCE)
         self.conn.autocommit = True
         self.broken = []
         self.effects = self.sql('SELECT request_id, life, token, status, body, created_at, expires_at,'
@@ -45,6 +46,14 @@ class Checker:
                 print('        %s' % (one,))
         else:
             print('holds   %s' % name)
+
+    def look_at(self, invariant):
+        try:
+            invariant(self)
+        except psycopg2.Error as error:
+            self.expect('the server answers the checker', ['%s: %s' % (invariant.__name__, error)])
+            if not self.conn.closed:
+                self.sql('ROLLBACK')
 
     def all_grants(self):
         """(key, token, event) of every claim that was answered with "claimed"."""
@@ -102,7 +111,7 @@ def main(directory, dsn, brief=None):
     # The last ones change what is stored.
     for module in (check_grants, check_effects, check_calls) + (() if brief else (check_quiet,)):
         for invariant in module.INVARIANTS:
-            invariant(checker)
+            checker.look_at(invariant)
     checker.say_what_was_done()
     with open(os.path.join(directory, 'broken'), 'w', encoding='utf-8') as names:
         names.write(''.join(name + '\n' for name in checker.broken))

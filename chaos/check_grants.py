@@ -1,6 +1,8 @@
 """Invariants of claims: tokens, leases and the fence."""
 
+import bisect
 import collections
+import itertools
 
 ENDS = ('finish', 'finish_many', 'release', 'fail', 'again')
 
@@ -43,36 +45,51 @@ def leases_are_respected(c):
     """A claim that is known to be committed is not given to anybody else."""
     ended = ends_of_claims(c)
     sent = {(key, token): event.sent for key, token, event in c.grants}
-    grants = c.grants_by_key()
+    grants = {key: sorted(found, key=lambda grant: grant[1].sent) for key, found in c.grants_by_key().items()}
+    times = {key: [event.sent for _, event in found] for key, found in grants.items()}
     wrong = []
     for held in c.journals.held:
         key, token = held['key'], held['token']
         until = sent[key, token] + held['lease']
-        for other, event in grants[key]:
-            if (other > token and event.sent > held['t'] and event.received < until
-                    and event.received < ended[key, token]):
+        first, last = (bisect.bisect_right(times[key], time) for time in (held['t'], until))
+        for other, event in grants[key][first:last]:
+            if other > token and event.received < min(until, ended[key, token]):
                 wrong.append('%s: %d until %.3f, %s' % (key, token, until, event))
     c.expect('nobody takes over a live lease', wrong)
 
 
-def fence_holds(c):
-    """After a larger token was acknowledged the smaller one does nothing."""
-    grants = c.grants_by_key()
+def fences(c):
+    """For each key, since when which token is the smallest that may write: two lists."""
     committed = {(effect[0], effect[2]) for effect in c.effects}
     lasting = {(held['key'], held['token']): held['t'] for held in c.journals.held}
+    found = {}
+    for key, grants in c.grants_by_key().items():
+        raised = []
+        for token, grant in grants:
+            # Grants of transactions that were rolled back fence nobody; one
+            # that was not had the row from the moment of its answer.
+            since = lasting.get((key, token))
+            if since is None and (key, token) in committed:
+                since = grant.received
+            if since is not None:
+                raised.append((since, token))
+        raised.sort()
+        found[key] = ([since for since, _ in raised], list(itertools.accumulate((token for _, token in raised), max)))
+    return found
+
+
+def fence_holds(c):
+    """After a larger token was acknowledged the smaller one does nothing."""
+    fence = fences(c)
     wrong = []
     for event in c.journals.of('finish', 'extend', 'release', 'fail', 'checkpoint', 'call'):
         if event.outcome != 'ok' or event.result is False:
             continue
         key, token = event.what['key'], event.what['token']
-        for other, grant in grants[key]:
-            # Grants of transactions that were rolled back fence nobody; one
-            # that was not had the row from the moment of its answer.
-            since = lasting.get((key, other))
-            if since is None and (key, other) in committed:
-                since = grant.received
-            if other > token and since is not None and since < event.sent:
-                wrong.append('%s: %d after %d, %s' % (key, token, other, event))
+        times, tokens = fence[key]
+        known = bisect.bisect_left(times, event.sent)
+        if known > 0 and tokens[known - 1] > token:
+            wrong.append('%s: %d after %d, %s' % (key, token, tokens[known - 1], event))
     c.expect('no write under a token after a larger one', wrong)
 
 

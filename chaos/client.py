@@ -20,6 +20,7 @@ import threading
 import time
 
 import psycopg2
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
 WINDOW_S = 1            # hot keys change that often
 PAUSE_S = 0.02          # between two pieces of work, at most
@@ -157,14 +158,11 @@ class Client:
 
     def recover(self):
         """Whatever the transaction was at, it ends."""
+        if self.conn is None or self.conn.closed:
+            return
         try:
-            if self.conn is not None and not self.conn.closed:
+            if self.conn.info.transaction_status != TRANSACTION_STATUS_IDLE:
                 self.sql('ROLLBACK')
-        except psycopg2.Error:
-            pass
-        try:
-            if self.conn is not None and self.conn.closed == 0:
-                self.sql('SELECT 1')
         except psycopg2.Error:
             self.conn.close()
 

@@ -6,6 +6,7 @@ import signal
 import time
 
 import psycopg2
+from client import LASTING_KEYS
 from memory import Peaks
 from moves import Moves
 
@@ -54,7 +55,7 @@ class Chaos:
         due = [item for item in self.later if everything or item[0] <= now]
         self.later = [item for item in self.later if item not in due]
         for _, action in due:
-            action()
+            self.tolerate(action)
 
     # ---- clients and what is around ------------------------------------------
 
@@ -147,25 +148,34 @@ class Chaos:
 
     def prepare(self):
         """Claims and finishes a hot key in a transaction that stays prepared."""
-        key = 'lasting-%d' % self.random.randrange(3)
         name = 'p%d' % self.random.randrange(10 ** 9)
         conn = self.server.connect()
         try:
             with conn.cursor() as cursor:
                 cursor.execute('BEGIN')
-                cursor.execute("SELECT outcome FROM idem_claim(%s, %s, ttl => '2s')", (key, '{"key": "%s"}' % key))
-                if cursor.fetchone()[0] == 'claimed':
-                    cursor.execute('SELECT idem_finish(%s, %s)', (key, '{"run": "%s"}' % name))
-                    cursor.execute('''INSERT INTO effect SELECT request_id, life, token, status, response_body::text,
-                        created_at, expires_at, 'one', 'prepared' FROM transaction_log
-                        WHERE scope = '' AND request_id = %s''', (key,))
-                    self.at(PREPARED_S, lambda: self.decide(name))
-                    cursor.execute("PREPARE TRANSACTION '%s'" % name)
+                key = self.claim_one(cursor)
+                if key is None:
+                    return
+                cursor.execute('SELECT idem_finish(%s, %s)', (key, '{"run": "%s"}' % name))
+                cursor.execute('''INSERT INTO effect SELECT request_id, life, token, status, response_body::text,
+                    created_at, expires_at, 'one', 'prepared' FROM transaction_log
+                    WHERE scope = '' AND request_id = %s''', (key,))
+                self.at(PREPARED_S, lambda: self.decide(name))
+                cursor.execute("PREPARE TRANSACTION '%s'" % name)
         finally:
             conn.close()
 
+    def claim_one(self, cursor):
+        """A key that expires soon, if one of them is free."""
+        for number in self.random.sample(range(LASTING_KEYS), LASTING_KEYS):
+            key = 'lasting-%d' % number
+            cursor.execute("SELECT outcome FROM idem_claim(%s, %s, ttl => '2s')", (key, '{"key": "%s"}' % key))
+            if cursor.fetchone()[0] == 'claimed':
+                return key
+        return None
+
     def decide(self, name):
-        if self.server.sql('SELECT FROM pg_prepared_xacts WHERE gid = %s', name):
+        if self.server.sql('SELECT 1 FROM pg_prepared_xacts WHERE gid = %s', name):
             self.server.sql("%s PREPARED '%s'" % (self.random.choice(('COMMIT', 'ROLLBACK')), name))
 
     # ---- all of them -----------------------------------------------------------
@@ -183,6 +193,9 @@ class Chaos:
 
     def do(self, name, action):
         self.count[name] = self.count.get(name, 0) + 1
+        self.tolerate(action)
+
+    def tolerate(self, action):
         try:
             action()
         except psycopg2.Error as error:

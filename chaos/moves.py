@@ -10,6 +10,7 @@ import signal
 import time
 
 APPLIED_S = 0.3             # after which all processes have seen a signal
+FOLLOWS_WITHIN_S = 60
 
 
 class Moves:
@@ -19,6 +20,7 @@ class Moves:
         self.pooler = pooler
         self.chaos = chaos
         self.standby = None
+        self.promised_at = None     # since when commands wait for the standby
 
     # ---- standby and promotion -------------------------------------------------
 
@@ -33,11 +35,14 @@ class Moves:
             pass
         standby.start()
         self.standby = standby
-        if not primary.wait_for("SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'"):
-            raise RuntimeError('the standby does not follow, see ' + standby.log)
         primary.set('synchronous_commit', 'on')
         primary.set('synchronous_standby_names', 'standby')
         primary.reload()
+        if not primary.wait_for("SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'",
+                                seconds=FOLLOWS_WITHIN_S):
+            raise RuntimeError('the standby does not follow, see ' + standby.log)
+        time.sleep(APPLIED_S)
+        self.promised_at = primary.sql('SELECT clock_timestamp()')[0][0]
 
     def everything_is_there(self):
         """
@@ -46,16 +51,13 @@ class Moves:
         now has arrived; what others commit from now on waits for the standby.
         """
         primary = self.site.primary
-        if not primary.wait_for("SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'"):
-            return False
-        time.sleep(APPLIED_S)
-        now = primary.sql('SELECT clock_timestamp()')[0][0]
         if not primary.wait_for("SELECT count(*) = 0 FROM pg_stat_activity WHERE query_start < %s"
-                                " AND state <> 'idle' AND wait_event IS DISTINCT FROM 'ClientRead'"
-                                " AND backend_type = 'client backend' AND pid <> pg_backend_pid()", now):
+                                " AND state = 'active' AND backend_type = 'client backend'", self.promised_at,
+                                seconds=FOLLOWS_WITHIN_S):
             return False
         lsn = primary.sql("SELECT pg_logical_emit_message(true, 'chaos', 'all of it')")[0][0]
-        return primary.wait_for('SELECT bool_or(flush_lsn > %s::pg_lsn) FROM pg_stat_replication', lsn)
+        return primary.wait_for('SELECT bool_or(flush_lsn > %s::pg_lsn) FROM pg_stat_replication', lsn,
+                                seconds=FOLLOWS_WITHIN_S)
 
     def promote(self):
         """The primary is dead, and its standby takes over."""

@@ -48,7 +48,7 @@ MUTANTS = {
         'if (state == STATE_ABSENT || LogRowStatus(row) != LOG_UNKNOWN)\n\t\treturn remove_key',
         {'nobody takes over a live lease', 'a finished key is not run again inside its ttl',
          'an acknowledged finish survives', 'an effect has its finished request'},
-        'one_transaction,two_transactions', ['purge'], (0.01, 0.05)),
+        'outlast,outlast,one_transaction', ['purge'], (0.01, 0.05)),
     # A key that somebody else is inserting raises a unique violation.
     'no_conflict_handling': Mutant(
         'src/log.c',

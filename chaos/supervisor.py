@@ -96,10 +96,11 @@ class Run:
         brief = [] if self.options.calm else ['brief']
         done = subprocess.run([sys.executable, HERE + '/check.py', self.site.directory, self.site.primary.dsn, *brief],
                               stdin=subprocess.DEVNULL, timeout=CHECK_S)
-        with open(os.path.join(self.site.directory, 'broken'), encoding='utf-8') as names:
-            self.broken += names.read().splitlines()
-        if done.returncode not in (0, 1):
+        result = os.path.join(self.site.directory, 'broken')
+        if done.returncode not in (0, 1) or not os.path.exists(result):
             raise RuntimeError('the checker failed')
+        with open(result, encoding='utf-8') as names:
+            self.broken += names.read().splitlines()
 
     def run(self):
         self.set_up()

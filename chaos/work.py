@@ -3,9 +3,10 @@
 import json
 import time
 
-from client import KEYS, REFUSED_END, SHORT_TTL_S, WINDOW_S, seconds
+from client import KEYS, LASTING_KEYS, REFUSED_END, SHORT_TTL_S, WINDOW_S, seconds
 
 LEASES_S = (0.3, 0.5, 0.8)
+RENEWALS = 4
 RUSH_S = 0.12           # moments at which clients meet
 RUSH_KEYS = 20
 FLUSHED_SHARE = 0.05    # of one-transaction work, with synchronous_commit = on
@@ -73,6 +74,23 @@ def two_transactions(c):
         c.connect()
         c.step('again', lambda: c.one('SELECT idem_finish(%s, %s, token => %s)', key, '"other"', token),
                REFUSED_END, key=key, token=token)
+
+
+def outlast(c):
+    """
+    Renews a short lease so often that the end comes later than whoever set the
+    alarm of the row (see src/due.c) could know; the key expires soon.
+    """
+    key, lease = 'lasting-%d' % c.random.randrange(LASTING_KEYS), min(LEASES_S)
+    row = c.claim(key, SHORT_TTL_S, lease)
+    if row[0] != 'claimed':
+        return
+    c.note('held', key=key, token=row[1], lease=lease)
+    for _ in range(RENEWALS):
+        time.sleep(c.random.random() * lease)
+        c.step('extend', lambda: str(c.one('SELECT idem_extend(%s, token => %s)', key, row[1])),
+               REFUSED_END, key=key, token=row[1])
+    c.end(key, row[1], 'two')
 
 
 def steps(c):
@@ -188,6 +206,7 @@ def transition(c):
 KINDS = {
     'one_transaction': (one_transaction, 4),
     'two_transactions': (two_transactions, 7),
+    'outlast': (outlast, 1),
     'steps': (steps, 2),
     'run': (run, 3),
     'procedure': (procedure, 1),
