@@ -34,7 +34,7 @@ class Moves:
         with open(os.path.join(standby.data, 'standby.signal'), 'w', encoding='ascii'):
             pass
         standby.start()
-        self.standby = standby
+        self.standby, self.promised_at = standby, None
         primary.set('synchronous_commit', 'on')
         primary.set('synchronous_standby_names', 'standby')
         primary.reload()
@@ -61,7 +61,8 @@ class Moves:
 
     def promote(self):
         """The primary is dead, and its standby takes over."""
-        if not self.standby:
+        if not self.standby or not self.promised_at:
+            self.drop_standby()
             return
         if not self.everything_is_there():
             raise RuntimeError('the standby is behind, see ' + self.standby.log)
