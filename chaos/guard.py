@@ -94,7 +94,7 @@ def kill_descendants():
     reap()
 
 
-def in_child(function):
+def in_child(function, parent, orphaned):
     """The child's life: its exit code is what the function says."""
     def ended(number, frame):
         raise SystemExit('ended by signal %d' % number)
@@ -109,18 +109,22 @@ def in_child(function):
     except BaseException:
         traceback.print_exc()
     finally:
+        if os.getppid() != parent:
+            orphaned()
         os._exit(status)
 
 
-def guarded(function, limit_s):
+def guarded(function, limit_s, orphaned):
     """
     What function() returns, a small number, called in a child; 70 where it
-    raised, or could not end within so many seconds.
+    raised, or could not end within so many seconds.  If the caller is killed,
+    there is nobody to clean up but orphaned(), called in the child.
     """
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
-        in_child(function)
+        in_child(function, parent, orphaned)
     until = time.monotonic() + limit_s
     try:
         while True:

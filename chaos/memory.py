@@ -11,10 +11,11 @@ import guard
 KINDS = {'launcher': 'postgres: idempotency launcher', 'worker': 'postgres: idempotency purge worker',
          'backend': 'postgres: postgres postgres '}
 MOST_WORKERS = 3
-# Bounds, in kB.  A server process starts with 1 to 2 MB, and the caches of one
-# that has done everything take 3 to 5 MB more.
+# Bounds, in kB.  A server process starts with 1 to 2 MB, and has 3 to 5 once its
+# caches know all that there is.
 PEAK_KB = {'launcher': 8192, 'worker': 16384, 'backend': 32768}
-GROWTH_KB = 2048            # in the calm, after the first part of it
+WARM_KB = 6144
+GROWTH_KB = 2048            # beyond that, in the second part of the calm
 WARM_SHARE = 0.5
 LAUNCHER_WITHIN_S = 30      # the postmaster starts another after 5 s
 
@@ -77,9 +78,10 @@ def watch_growth(server, peaks, seconds, meanwhile):
         if before is None and time.monotonic() > began + seconds * WARM_SHARE:
             before = sizes(server)
     after = sizes(server)
-    growth = max((after[pid] - kb for pid, kb in (before or {}).items() if pid in after), default=0)
-    return growth, ['a process grew by %d kB without faults, more than %d' % (growth, GROWTH_KB)
-                    ] if growth > GROWTH_KB else []
+    pairs = [(kb, after[pid]) for pid, kb in (before or {}).items() if pid in after]
+    growth = max((now - kb for kb, now in pairs), default=0)
+    return growth, ['a process grew from %d to %d kB without faults' % (kb, now)
+                    for kb, now in pairs if now > max(kb, WARM_KB) + GROWTH_KB]
 
 
 def workers_are_exact(server):
