@@ -135,8 +135,9 @@ def one_run(options, site):
         for server in site.servers[-2:]:
             say('---- the end of', server.log)
             subprocess.run(['tail', '-n', '15', server.log], timeout=20)
-        for path in glob.glob(os.path.join(site.directory, '*.err')):
+        for path in glob.glob(site.directory + '/*.err') + glob.glob(site.directory + '/pooler/log'):
             if os.path.getsize(path):
+                say('---- the end of', path)
                 subprocess.run(['tail', '-n', '15', path], timeout=20)
         raise
     finally:
