@@ -67,7 +67,8 @@ class Site:
         self.lead(server)
 
     def lead(self, server):
-        """From now on, clients find this one."""
+        """From now on, clients find this one, with all that it has on disk."""
+        server.sql('CHECKPOINT')
         os.symlink(server.directory, self.link + '.new')
         os.replace(self.link + '.new', self.link)
         self.primary = server
