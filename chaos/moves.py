@@ -117,6 +117,7 @@ class Moves:
         new.start()
         self.site.command('pg_restore', '--exit-on-error', '-d', new.dsn, dump)
         new.use_library()
+        new.sql('CHECKPOINT')           # nothing of that may be lost in a crash
         self.site.lead(new)
         old.remove()
         os.remove(dump)

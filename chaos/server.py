@@ -64,11 +64,11 @@ class Site:
         server.sql(create)
         server.use_library()
         server.sql(rest)
+        server.sql('CHECKPOINT')        # nothing of that may be lost in a crash
         self.lead(server)
 
     def lead(self, server):
-        """From now on, clients find this one, with all that it has on disk."""
-        server.sql('CHECKPOINT')
+        """From now on, clients find this one."""
         os.symlink(server.directory, self.link + '.new')
         os.replace(self.link + '.new', self.link)
         self.primary = server
