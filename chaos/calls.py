@@ -204,6 +204,7 @@ def settle(c):
         if isinstance(answer, str):
             return None             # nobody answers
         body = json.dumps(answer['body']) if 'body' in answer else None
+        c.note('settling', call_id=call_id, word=answer['status'])
         c.sql('SELECT idem_call_finish(%s, %s, %s)', call_id, answer['status'], body)
         c.commit()
         return [key, call_id, answer['status']]

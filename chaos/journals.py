@@ -47,6 +47,7 @@ class Journals:
     def __init__(self, directory):
         self.events = []
         self.held = []          # (key, token, lease, time of the acknowledgement)
+        self.settling = []      # what a person is about to say of a call
         self.violations = []
         self.crashes = 0        # of clients, by their own hand
         for path in sorted(glob.glob(os.path.join(directory, '*.journal'))):
@@ -65,6 +66,8 @@ class Journals:
                 steps[line['n']].end(line)
             elif line['event'] == 'held':
                 self.held.append(line)
+            elif line['event'] == 'settling':
+                self.settling.append(line)
             elif line['event'] == 'crash':
                 self.crashes += 1
             elif line['event'] == 'violation':
