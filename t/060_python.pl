@@ -5,21 +5,32 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 
+use Language;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use WebShop;
 
-# A python3 of one's own may come first in PATH, and lack the driver.
-my ($python) =
-  grep { IPC::Run::run([ $_, '-c', 'import psycopg' ], '<', \undef, '>&', \my $out) }
-  grep { -x $_ } map { "$_/python3" } split(/:/, $ENV{PATH}), '/usr/bin';
+my $dir = "$FindBin::RealBin/../examples/clients/python";
+my $python = Language::python('psycopg');
 plan skip_all => 'no python3 with psycopg 3 (python3-psycopg)' unless $python;
+
+if (defined Language::told($python, '-c', 'import mypy'))
+{
+	my @mypy = ($python, qw(-m mypy --strict --cache-dir=/dev/null --no-error-summary));
+	local $ENV{MYPYPATH} = $dir;
+	is(Language::told(@mypy, glob("$dir/*.py")), '', 'mypy has nothing to say');
+}
+else
+{
+	diag('not tried: mypy');
+}
 
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->start;
-WebShop::try($node,
-	[ $python, "$FindBin::RealBin/../examples/clients/python/shop.py" ]);
+WebShop::try($node, [ $python, qw(-B -W default), "$dir/shop.py" ]);
+unlike(slurp_file($node->logfile . '.shop'),
+	qr/(shop|idempotent)\.py:\d+: \w*Warning/, 'nor has Python while it runs');
 $node->stop;
 done_testing();
