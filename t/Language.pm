@@ -70,7 +70,7 @@ sub node_directory
 	{
 		append_to_file("$dir/$file", slurp_file("$source/$file"));
 	}
-	run([qw(npm install --no-audit --no-fund --no-package-lock)],
+	run([qw(npm install --prefer-offline --no-audit --no-fund --no-package-lock)],
 		init => sub { chdir $dir or die $! });
 	return $there->($dir) ? $dir : undef;
 }
