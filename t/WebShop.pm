@@ -549,6 +549,11 @@ sub try_binary
 	is(ask('/labels', 'label-1', "$bytes\0", @type)->{code}, 422, 'other bytes: 422');
 	is(rows_of('labels'), 1, 'one label');
 
+	my $half = post('/labels', 'label-3', 'half', @type, 'Content-Length' => 10);
+	shutdown $half, 1;
+	like(answer($half)->{code}, qr/^(400|none)$/, 'a request that was cut off: refused');
+	is(rows_of(q{labels WHERE content = 'half'}), 0, 'and not carried out');
+
 	$node->safe_psql('postgres',
 		"ALTER TABLE labels ADD CONSTRAINT few CHECK (id < 2)");
 	my $failed = ask('/labels', 'label-2', $bytes, @type);

@@ -137,7 +137,7 @@ async function inTwoTransactions(pool, request, req, res, next) {
         for (const write of writes) await write(client);
         await finish(client, request, row.token, response);
       });
-    } else if (response.code === 503 && response.retryAfter > 0) {
+    } else if (response.code === 503 && retryAfterOf(response) > 0) {
       await transaction(pool, (client) => fail(client, request, row.token, response));
     }
   } catch (error) {
@@ -241,26 +241,37 @@ function problem(res, status, title, more = {}) {
 }
 
 function finish(client, { key, scope }, token, { code, headers, body }) {
+  const stored = headers.filter(([name]) => !NOT_STORED.has(name.toLowerCase()));
+
   return client.query(
     `SELECT idem_finish($1, response_code => $2, token => $3, scope => $4,
                         response_headers => $5, response_bytes => $6)`,
-    [key, code, token, scope, JSON.stringify(headers), body]);
+    [key, code, token, scope, JSON.stringify(stored), body]);
 }
 
-function fail(client, { key, scope }, token, { code, retryAfter }) {
+function retryAfterOf({ headers }) {
+  return Number(headers.find(([name]) => name.toLowerCase() === 'retry-after')?.[1]);
+}
+
+function fail(client, { key, scope }, token, response) {
   return client.query(
     `SELECT idem_fail($1, response_code => $2, token => $3, scope => $4,
                       retry_after => make_interval(secs => $5))`,
-    [key, code, token, scope, retryAfter]);
+    [key, response.code, token, scope, retryAfterOf(response)]);
 }
 
 // Keeps a response from being sent, however it is written.
 function hold(res) {
   const own = ['write', 'end', 'writeHead', 'flushHeaders'].map((name) => [name, res[name]]);
-  const restore = () => Object.assign(res, Object.fromEntries(own));
+  const restore = () => {
+    Object.assign(res, Object.fromEntries(own));
+    for (const name of res.getHeaderNames()) res.removeHeader(name);
+  };
   let chunks = [];
   let code;
+  let response;
   const add = (chunk, encoding) => {
+    if (response) return;
     // Another status than that of the first write: nothing is sent yet, so an
     // error that comes in the middle can still be told, and nothing else is.
     if (res.statusCode !== code) chunks = [];
@@ -285,19 +296,23 @@ function hold(res) {
       add(...rest);
       const callback = rest.at(-1);
       if (typeof callback === 'function') res.once('finish', callback);
-      resolve({ code, headers: headersOf(res), body: Buffer.concat(chunks),
-        retryAfter: Number(res.getHeader('Retry-After')) });
+      response ??= { code, headers: headersOf(res), body: Buffer.concat(chunks) };
+      resolve(response);
       return res;
     };
   });
 
   return {
     ended,
-    send() { restore(); res.end(Buffer.concat(chunks)); },
-    forget() {
+    // As it was when it ended, whatever has been done to it since.
+    send() {
       restore();
-      for (const name of res.getHeaderNames()) res.removeHeader(name);
+      res.statusCode = response.code;
+      for (const [name, value] of response.headers) res.appendHeader(name, value);
+      res.end(response.body);
     },
+    // For somebody else to answer.
+    forget: restore,
   };
 }
 
@@ -313,7 +328,6 @@ function setHeaders(res, headers) {
 // In order, and each of those that are repeated.
 function headersOf(res) {
   return res.getRawHeaderNames()
-    .filter((name) => !NOT_STORED.has(name.toLowerCase()))
     .flatMap((name) => [res.getHeader(name)].flat().map((one) => [name, String(one)]));
 }
 
