@@ -5,12 +5,11 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 
-use IO::Socket::INET;
 use Language;
+use POSIX qw(WNOHANG);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my $source = "$FindBin::RealBin/../examples/clients";
 my $curl = defined Language::told('curl', '--version');
@@ -72,7 +71,7 @@ sub here
 
 	$command =~ s/localhost:5432/'127.0.0.1:' . $node->port/e;
 	$command =~ s/localhost:8080/127.0.0.1:$port/;
-	$command =~ s/ 8080 / $port /;
+	$command =~ s/ 8080 / 0 /;
 	$command =~ s/\bpython3\b/$python/;
 	return $command;
 }
@@ -82,22 +81,18 @@ sub start_server
 {
 	my ($command, $dir) = @_;
 
-	$port = PostgreSQL::Test::Cluster::get_free_port();
-	$command = here($command) =~ s/ &$//r;
+	my $printed = PostgreSQL::Test::Utils::tempdir() . '/printed';
 	my $pid = fork // die "cannot fork: $!";
 	if (!$pid)
 	{
+		$command = here($command) =~ s/ &$//r;
 		chdir $dir or die $!;
-		exec 'sh', '-c', $command =~ s/((?:[A-Z]+=\S+ )*)/$1exec /r or die $!;
+		exec 'sh', '-c', ($command =~ s/((?:[A-Z]+=\S+ )*)/$1exec /r) . " >$printed"
+		  or die $!;
 	}
 	push @servers, $pid;
-	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		return 1 if IO::Socket::INET->new("127.0.0.1:$port");
-		last if waitpid($pid, 1) == $pid;    # WNOHANG
-		usleep(100_000);
-	}
-	return 0;
+	$port = Language::port_in($printed, sub { waitpid($pid, WNOHANG) == $pid });
+	return defined $port;
 }
 
 sub try_page

@@ -9,6 +9,7 @@ use warnings;
 use FindBin;
 use IPC::Run;
 use PostgreSQL::Test::Utils;
+use Time::HiRes qw(usleep);
 
 my $examples = "$FindBin::RealBin/../examples/clients";
 
@@ -33,6 +34,21 @@ sub told
 
 	print $printed =~ s/^/# /gmr unless $ok;
 	return $ok ? $printed : undef;
+}
+
+# The port that a server says it listens on, at first, in a file; undef if it does
+# not, or $is_gone says that it has ended.
+sub port_in
+{
+	my ($file, $is_gone) = @_;
+
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return $1 if -f $file && slurp_file($file) =~ m{^http://127\.0\.0\.1:(\d+)$}m;
+		last if $is_gone->();
+		usleep(100_000);
+	}
+	return;
 }
 
 # A python3 that has the module: one of one's own may come first in PATH, and

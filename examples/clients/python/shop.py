@@ -274,4 +274,6 @@ def retry_after(interval: timedelta) -> Tuple[str, str]:
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Shop).serve_forever()
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Shop)
+    print(f"http://127.0.0.1:{server.server_port}", flush=True)
+    server.serve_forever()
