@@ -30,18 +30,18 @@ CREATE TABLE @extschema@.transaction_log (
     due_at timestamp with time zone NOT NULL,
     claimed_xact pg_catalog.xid8 NOT NULL,
     attempt integer NOT NULL,
-    granted integer NOT NULL DEFAULT 0,
-    steps integer NOT NULL DEFAULT 0,
-    calls integer NOT NULL DEFAULT 0,
-    open_calls integer NOT NULL DEFAULT 0,
-    changes integer NOT NULL DEFAULT 0,
     scope text COLLATE "C" NOT NULL,
     request_id text COLLATE "C" NOT NULL,
     claimed_by text NOT NULL,
     fingerprint bytea,
     ttl interval NOT NULL,
     lease interval NOT NULL,
-    proved_xact pg_catalog.xid8 NOT NULL DEFAULT '0',
+    granted integer,
+    steps integer,
+    calls integer,
+    open_calls integer,
+    changes integer,
+    proved_xact pg_catalog.xid8,
     prior_status text,
     prior_until timestamp with time zone,
     prior_ttl interval,
@@ -75,13 +75,13 @@ COMMENT ON COLUMN @extschema@.transaction_log.life IS 'First token of this life 
 COMMENT ON COLUMN @extschema@.transaction_log.created_at IS 'When this life of the key began';
 COMMENT ON COLUMN @extschema@.transaction_log.due_at IS 'Not before this time does the purge look at the row; infinity while a person must decide';
 COMMENT ON COLUMN @extschema@.transaction_log.claimed_xact IS 'Transaction that made the present claim; 0 where it was given back';
-COMMENT ON COLUMN @extschema@.transaction_log.proved_xact IS 'Transaction that last made the present claim or proved itself with its token';
+COMMENT ON COLUMN @extschema@.transaction_log.proved_xact IS 'Transaction that last proved itself with the token of the present claim; NULL where it is claimed_xact';
 COMMENT ON COLUMN @extschema@.transaction_log.attempt IS 'Number of the present or last attempt, from 1';
-COMMENT ON COLUMN @extschema@.transaction_log.granted IS 'Attempts allowed by a person beyond max_attempts: the highest such attempt, or 0';
-COMMENT ON COLUMN @extschema@.transaction_log.steps IS 'Number of checkpoints of this life';
-COMMENT ON COLUMN @extschema@.transaction_log.calls IS 'Number of external calls of this life';
-COMMENT ON COLUMN @extschema@.transaction_log.open_calls IS 'Number of those without an answer';
-COMMENT ON COLUMN @extschema@.transaction_log.changes IS 'Number of entries in the history of this life';
+COMMENT ON COLUMN @extschema@.transaction_log.granted IS 'Attempts allowed by a person beyond max_attempts: the highest such attempt; NULL for none';
+COMMENT ON COLUMN @extschema@.transaction_log.steps IS 'Number of checkpoints of this life; NULL for none';
+COMMENT ON COLUMN @extschema@.transaction_log.calls IS 'Number of external calls of this life; NULL for none';
+COMMENT ON COLUMN @extschema@.transaction_log.open_calls IS 'Number of those without an answer; NULL for none';
+COMMENT ON COLUMN @extschema@.transaction_log.changes IS 'Number of entries in the history of this life; NULL for none';
 COMMENT ON COLUMN @extschema@.transaction_log.scope IS 'Namespace of the key';
 COMMENT ON COLUMN @extschema@.transaction_log.request_id IS 'The idempotency key';
 COMMENT ON COLUMN @extschema@.transaction_log.claimed_by IS 'Role that made the present claim';

@@ -17,12 +17,17 @@ BEGIN
     SELECT * INTO pl_model FROM pl_log WHERE request_id = 'model';
     DELETE FROM transaction_log WHERE request_id = 'model';
     DELETE FROM pl_log WHERE request_id = 'model';
+    -- full pages: none of these keys changes again
+    ALTER TABLE transaction_log SET (fillfactor = 100);
+    ALTER TABLE pl_log SET (fillfactor = 100);
     INSERT INTO transaction_log
     SELECT (m).* FROM (SELECT jsonb_populate_record(model, jsonb_build_object('request_id', md5(i::text))) AS m
                          FROM generate_series(first, last) i OFFSET 0) s;
     INSERT INTO pl_log
     SELECT (m).* FROM (SELECT jsonb_populate_record(pl_model, jsonb_build_object('request_id', md5(i::text))) AS m
                          FROM generate_series(first, last) i OFFSET 0) s;
+    ALTER TABLE transaction_log SET (fillfactor = 70);
+    ALTER TABLE pl_log SET (fillfactor = 70);
 END $$;
 
 CREATE UNLOGGED TABLE took (n int GENERATED ALWAYS AS IDENTITY, keys int, job text, engine text, round int, us numeric);

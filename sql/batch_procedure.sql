@@ -193,10 +193,30 @@ SELECT count(*) FROM idem_lookup('b16', 'batch');
 CALL idem_batch('b17', ARRAY['etl.load'], scope => 'batch');
 SELECT status FROM idem_lookup('b17', 'batch');
 RESET ROLE;
+SELECT idem_configure('batch/closed', owner => current_user::regrole);
+SET ROLE regress_idem_etl;
+CALL idem_batch('b18', ARRAY['etl.missing'], scope => 'batch/closed');
+RESET ROLE;
+SELECT idem_unconfigure('batch/closed');
 REVOKE EXECUTE ON PROCEDURE idem_batch FROM regress_idem_etl;
 SET ROLE regress_idem_etl;
 CALL idem_batch('b18', ARRAY['etl.invoker'], scope => 'batch');
 RESET ROLE;
+
+-- a step whose commit fails, or that is interrupted: free at once, and no attempt is lost
+CREATE TABLE etl.checked (id int PRIMARY KEY, parent int REFERENCES etl.checked DEFERRABLE INITIALLY DEFERRED);
+CREATE FUNCTION etl.orphan(jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO etl.checked VALUES (1, 2) RETURNING 'null'::jsonb $$;
+CREATE FUNCTION etl.cancelled(jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE query_canceled; END $$;
+SELECT idem_configure('batch/once', max_attempts => 2);
+CALL idem_batch('b21', ARRAY['etl.nothing', 'etl.orphan'], scope => 'batch/once');
+SELECT status, attempt, error->>'sqlstate' AS sqlstate, retry_after FROM idem_lookup('b21', 'batch/once');
+SELECT step FROM idem_checkpoints('b21', 'batch/once');
+CALL idem_batch('b21', ARRAY['etl.nothing', 'etl.cancelled'], scope => 'batch/once');
+SELECT status, attempt, error->>'sqlstate' AS sqlstate, retry_after FROM idem_lookup('b21', 'batch/once');
+CALL idem_batch('b21', ARRAY['etl.nothing', 'etl.orphan'], scope => 'batch/once');
+SELECT status, attempt, error->>'sqlstate' AS sqlstate, retry_after FROM idem_lookup('b21', 'batch/once');
+SELECT count(*) FROM etl.checked;
+SELECT idem_unconfigure('batch/once');
 
 -- arguments outlive the commits, also large ones
 SELECT jsonb_build_object('large', repeat('0123456789', 100000)) AS large \gset

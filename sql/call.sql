@@ -13,7 +13,7 @@ SET idempotency.test_clock = '2030-01-01 00:00:00';
 
 -- what is in the log of a key: the request's status and counters, its calls
 CREATE VIEW probe.stored AS
-    SELECT l.request_id, l.status, l.reason, l.calls, l.open_calls,
+    SELECT l.request_id, l.status, l.reason, coalesce(l.calls, 0) AS calls, coalesce(l.open_calls, 0) AS open_calls,
            c.operation, c.status AS call, c.attempt, c.answered_at IS NOT NULL AS answered
       FROM transaction_log l LEFT JOIN idempotency_call c USING (scope, request_id, life)
      WHERE l.scope = 'call';
@@ -126,7 +126,7 @@ SELECT action, attempt, request_body FROM idem_call('many', 'keyed', token => :t
 SELECT action, attempt, request_body FROM idem_call('many', 'both', 'capture', :t, 'call', '[]');
 SELECT action, attempt, request_body FROM idem_call('many', 'keyed', 'capture', :t, 'call', '{"n": 3}');
 SELECT count(*), count(DISTINCT call_id) FROM idempotency_call WHERE request_id = 'many';
-SELECT calls, open_calls FROM transaction_log WHERE request_id = 'many';
+SELECT coalesce(calls, 0) AS calls, coalesce(open_calls, 0) AS open_calls FROM transaction_log WHERE request_id = 'many';
 
 -- in the transaction that recorded it: the same again, nothing written; an answer is refused
 BEGIN;
@@ -139,7 +139,7 @@ ROLLBACK TO s;
 SET LOCAL idempotency.test_clock = '2030-01-02 00:00:00';
 SELECT action, call_id = :'id' AS same, attempt FROM idem_call('own', 'mute', scope => 'call');
 COMMIT;
-SELECT calls, open_calls FROM transaction_log WHERE request_id = 'own';
+SELECT coalesce(calls, 0) AS calls, coalesce(open_calls, 0) AS open_calls FROM transaction_log WHERE request_id = 'own';
 -- a savepoint that is rolled back takes the call along
 SELECT token AS t FROM idem_claim('own-2', scope => 'call') \gset
 BEGIN;
@@ -148,7 +148,7 @@ SELECT call_id AS id FROM idem_call('own-2', 'mute', token => :t, scope => 'call
 ROLLBACK TO s;
 SELECT action, call_id <> :'id' AS another, attempt FROM idem_call('own-2', 'mute', token => :t, scope => 'call');
 COMMIT;
-SELECT calls, open_calls FROM transaction_log WHERE request_id = 'own-2';
+SELECT coalesce(calls, 0) AS calls, coalesce(open_calls, 0) AS open_calls FROM transaction_log WHERE request_id = 'own-2';
 -- without a token only where this transaction wrote the row
 SELECT probe.raises($$SELECT idem_call('own-2', 'mute', scope => 'call')$$);
 BEGIN;
@@ -222,7 +222,7 @@ SELECT probe.raises($$SELECT idem_call_finish('x', 'succeeded')$$);
 BEGIN READ ONLY;
 SELECT action FROM idem_call('bad', 'keyed', token => :t, scope => 'call');
 ROLLBACK;
-SELECT calls FROM transaction_log WHERE request_id = 'bad';
+SELECT coalesce(calls, 0) AS calls FROM transaction_log WHERE request_id = 'bad';
 
 -- one row, however it is called
 SELECT (idem_call('bad', 'keyed', token => :t, scope => 'call')).action;

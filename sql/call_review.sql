@@ -43,7 +43,7 @@ END
 $$;
 CREATE FUNCTION probe.state(key text, OUT request text, OUT reason text, OUT open_calls int, OUT calls text)
 LANGUAGE sql AS $$
-    SELECT l.status, l.reason, l.open_calls, string_agg(c.provider || ' ' || c.status, ', ' ORDER BY c.provider)
+    SELECT l.status, l.reason, coalesce(l.open_calls, 0), string_agg(c.provider || ' ' || c.status, ', ' ORDER BY c.provider)
       FROM transaction_log l LEFT JOIN idempotency_call c USING (scope, request_id, life)
      WHERE l.request_id = key GROUP BY 1, 2, 3
 $$;

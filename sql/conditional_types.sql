@@ -104,6 +104,10 @@ SELECT outcome FROM idem_insert('cy_all', '{"k": 1002, "ints": [5]}');
 -- keys of all kinds
 CREATE TABLE cy_key_array (k int[] PRIMARY KEY, v int);
 CREATE TABLE cy_key_enum (k cy_mood PRIMARY KEY, v int);
+CREATE DOMAIN cy_mood_domain AS cy_mood;
+CREATE TABLE cy_key_mood_domain (k cy_mood_domain PRIMARY KEY, v int);
+CREATE DOMAIN cy_code_domain AS char(4);
+CREATE TABLE cy_key_code_domain (k cy_code_domain PRIMARY KEY, v int);
 CREATE TABLE cy_key_range (k int4range PRIMARY KEY, v int);
 CREATE TABLE cy_key_pair (k cy_pair PRIMARY KEY, v int);
 CREATE TABLE cy_key_domain (k cy_positive PRIMARY KEY, v int);
@@ -121,6 +125,11 @@ CREATE FUNCTION cy_twice(target regclass, new_row jsonb, again jsonb) RETURNS te
 $$;
 SELECT cy_twice('cy_key_array', '{"k": [1, 2], "v": 1}', '{"k": "{1,2}", "v": 1}');
 SELECT cy_twice('cy_key_enum', '{"k": "ok", "v": 1}', '{"k": "ok", "v": 1}');
+SELECT cy_twice('cy_key_mood_domain', '{"k": "ok", "v": 1}', '{"k": "ok", "v": 1}');
+SELECT idem_guard_version('cy_key_mood_domain', 'v');
+SELECT * FROM idem_update('cy_key_mood_domain', 'ok', 1, '{"k": "ok"}');
+INSERT INTO cy_key_code_domain VALUES ('ab', 1);
+SELECT cy_twice('cy_key_code_domain', '{"k": "ac", "v": 1}', '{"k": "ac ", "v": 1}');
 SELECT cy_twice('cy_key_range', '{"k": "[1,2]", "v": 1}', '{"k": "[1,3)", "v": 1}');
 SELECT cy_twice('cy_key_pair', '{"k": {"n": 1, "t": "x"}, "v": 1}', '{"k": "(1.00,x)", "v": 1}');
 SELECT cy_twice('cy_key_domain', '{"k": 1, "v": 1}', '{"k": "1", "v": 1}');
@@ -138,5 +147,6 @@ SELECT outcome FROM idem_insert('cy_big', jsonb_build_object('k', 1, 't', repeat
 SELECT outcome, differs FROM idem_insert('cy_big', jsonb_build_object('k', 1, 't', repeat('abcdefgh', 100000) || 'x', 'j', (SELECT jsonb_agg(i) FROM generate_series(1, 20001) AS i)));
 
 DROP FUNCTION cy_twice;
-DROP TABLE cy_all, cy_cases, cy_key_array, cy_key_enum, cy_key_range, cy_key_pair, cy_key_domain, cy_key_moods, cy_key_char, cy_key_name, cy_key_raw, cy_key_many, cy_big;
+DROP TABLE cy_all, cy_cases, cy_key_array, cy_key_enum, cy_key_mood_domain, cy_key_code_domain, cy_key_range, cy_key_pair, cy_key_domain, cy_key_moods, cy_key_char, cy_key_name, cy_key_raw, cy_key_many, cy_big;
+DROP DOMAIN cy_mood_domain, cy_code_domain;
 DROP TYPE cy_moods, cy_mood, cy_pair, cy_odd, cy_positive;

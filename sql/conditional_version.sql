@@ -4,26 +4,14 @@ CREATE EXTENSION IF NOT EXISTS idempotency;
 RESET client_min_messages;
 
 CREATE TABLE cv_orders (id int PRIMARY KEY, status text, amount numeric, version bigint);
--- the version guard; where there is none, a trigger with the shape of one
-DO $$
-BEGIN
-    IF to_regproc('idem_guard_version') IS NOT NULL THEN
-        EXECUTE 'SELECT idem_guard_version(''cv_orders'')';
-        RETURN;
-    END IF;
-    CREATE FUNCTION idem_guard_version_check() RETURNS trigger LANGUAGE plpgsql AS $f$
-    BEGIN
-        new.version := CASE tg_op WHEN 'INSERT' THEN 1 ELSE old.version + 1 END;
-        RETURN new;
-    END $f$;
-    CREATE TRIGGER version_guard BEFORE INSERT OR UPDATE ON cv_orders FOR EACH ROW
-        WHEN (new.version IS NOT NULL OR new.version IS NULL) EXECUTE FUNCTION idem_guard_version_check();
-END $$;
+SELECT idem_guard_version('cv_orders');
 
 -- version 0 is no row
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "created", "amount": 10}', '{status}', 0);
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "created", "amount": 10}', '{status}', 0);
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "other", "amount": 10}', '{status}', 0);
+-- the guard keeps the version, nobody else
+SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "paid", "version": 2}', '{status,version}');
 -- the step from 1 to 2, its repeat, a rival
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "paid", "amount": 10}', '{status}', 1);
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "paid", "amount": 10}', '{status}', 1);
@@ -43,18 +31,19 @@ SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "back", "version": 2
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "again", "version": 4}', expected_version => 4);
 SELECT * FROM idem_upsert('cv_orders', '{"id": 1, "status": "far"}', NULL, 9223372036854775807);
 
+-- a version from before the guard: NULL counts as 0
+CREATE TABLE cv_old (id int PRIMARY KEY, n int, version int);
+INSERT INTO cv_old VALUES (1, 1, NULL);
+SELECT idem_guard_version('cv_old');
+SELECT outcome, version FROM idem_upsert('cv_old', '{"id": 1, "n": 2}', expected_version => 1);
+SELECT outcome, version FROM idem_upsert('cv_old', '{"id": 1, "n": 2}', expected_version => 0);
+SELECT outcome, version FROM idem_upsert('cv_old', '{"id": 1, "n": 2}', expected_version => 0);
+DROP TABLE cv_old;
+
 -- the guard is found after a rename, and missed when it is gone
 ALTER TABLE cv_orders RENAME TO cv_renamed;
 SELECT * FROM idem_upsert('cv_renamed', '{"id": 1, "status": "renamed"}', NULL, 5);
-DO $$
-BEGIN
-    IF to_regproc('idem_unguard') IS NOT NULL THEN
-        EXECUTE 'SELECT idem_unguard(''cv_renamed'')';
-    ELSE
-        DROP TRIGGER version_guard ON cv_renamed;
-        DROP FUNCTION idem_guard_version_check;
-    END IF;
-END $$;
+SELECT idem_unguard('cv_renamed');
 SELECT * FROM idem_upsert('cv_renamed', '{"id": 1, "status": "late"}', NULL, 6);
 SELECT * FROM idem_upsert('cv_renamed', '{"id": 1, "status": "late"}');
 

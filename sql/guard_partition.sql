@@ -125,6 +125,7 @@ UPDATE gp SET region = 9 WHERE id = 1;
 INSERT INTO gp VALUES (9, 9);
 UPDATE gp SET region = 3 WHERE id = 9 RETURNING state, version;
 SELECT idem_guard_version('gp9');
+SELECT idem_guard_state('gp', 'state', 'gp_order');
 SELECT idem_unguard('gp9');
 UPDATE gp SET region = 9 WHERE id = 1;
 DROP TABLE gp, gp1;

@@ -94,8 +94,9 @@ DROP TABLE gs_null;
 
 -- types of the column
 CREATE TYPE gs_enum AS ENUM ('delivered', 'created', 'confirmed', 'shipped');
+CREATE DOMAIN gs_enum_domain AS gs_enum CHECK (VALUE <> 'shipped');
 CREATE DOMAIN gs_domain AS varchar(9) CHECK (VALUE <> 'shipped');
-CREATE TABLE gs_types (id int PRIMARY KEY, e gs_enum, v varchar(9), d gs_domain, b char(12), i int, n name, c text);
+CREATE TABLE gs_types (id int PRIMARY KEY, e gs_enum, f gs_enum_domain, v varchar(9), d gs_domain, b char(12), i int, n name, c text);
 SELECT idem_machine('gs_int', ARRAY['1'], ARRAY['1->2']);
 CREATE FUNCTION gs_try(statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN EXECUTE statement; RETURN 'ok'; EXCEPTION WHEN OTHERS THEN RETURN SQLSTATE || ' ' || SQLERRM; END $$;
@@ -111,7 +112,7 @@ BEGIN
     RETURN NEXT (SELECT t::text FROM idem_transition('gs_types', '1', a) t);
     PERFORM idem_unguard('gs_types');
 END $$;
-SELECT col, gs_type(col, 'gs_order', 'created', 'confirmed', 'delivered') FROM unnest('{e,v,d,b,n,c}'::name[]) col;
+SELECT col, gs_type(col, 'gs_order', 'created', 'confirmed', 'delivered') FROM unnest('{e,f,v,d,b,n,c}'::name[]) col;
 SELECT gs_type('i', 'gs_int', '1', '2', '3');
 -- through idem_transition the type's own rules apply
 SELECT idem_guard_state('gs_types', 'd', 'gs_order');
@@ -121,8 +122,8 @@ SELECT outcome FROM idem_transition('gs_types', '1', 'confirmed');
 SELECT outcome FROM idem_transition('gs_types', '1', 'shipped');
 DROP TABLE gs_types;
 DROP FUNCTION gs_type, gs_try;
+DROP DOMAIN gs_domain, gs_enum_domain;
 DROP TYPE gs_enum;
-DROP DOMAIN gs_domain;
 
 -- attaching: what is refused, what changes nothing, what replaces
 SELECT idem_guard_state('gs', 'nope', 'gs_order');
@@ -135,10 +136,18 @@ CREATE VIEW gs_view AS SELECT * FROM gs;
 SELECT idem_guard_state('gs_view', 'state', 'gs_order');
 SELECT idem_guard_state('gs_pkey', 'state', 'gs_order');
 DROP VIEW gs_view;
+SELECT idem_guard_state('transaction_log', 'status', 'gs_order');
+CREATE TABLE gs_generated (id int PRIMARY KEY, a text, state text GENERATED ALWAYS AS (a) STORED);
+SELECT idem_guard_state('gs_generated', 'state', 'gs_order');
+DROP TABLE gs_generated;
 SELECT oid AS before FROM pg_trigger WHERE tgrelid = 'gs'::regclass AND tgname = '_idem_state_update' \gset
 SELECT idem_guard_state('gs', 'state', 'gs_order', true);
 SELECT oid = :before AS untouched FROM pg_trigger WHERE tgrelid = 'gs'::regclass AND tgname = '_idem_state_update';
 SELECT idem_guard_state('gs', 'state', 'gs_order');
+-- one that was switched off is on again
+ALTER TABLE gs DISABLE TRIGGER ALL;
+SELECT idem_guard_state('gs', 'state', 'gs_order');
+SELECT DISTINCT tgenabled FROM pg_trigger WHERE tgrelid = 'gs'::regclass AND tgname LIKE '%idem%';
 SELECT idem_guard_state('gs', 'note', 'gs_order');
 SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'gs'::regclass ORDER BY 1;
 SELECT idem_unguard('gs');

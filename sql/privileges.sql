@@ -282,6 +282,11 @@ SELECT s, probe.sqlstate(format('SET idempotency.%s', s))
                     'default_lease = ''1s''', 'default_wait = 0', 'store_request = off', 'unfinished_at_commit = warn']) s;
 RESET ROLE;
 
+-- the owner's own rights are not to be revoked
+SELECT idem_revoke(extowner::regrole) FROM pg_extension WHERE extname = 'idempotency';
+SELECT count(*) FROM pg_proc p, pg_extension x WHERE p.proname = 'idem_claim' AND extname = 'idempotency'
+   AND p.proacl::text ~ (extowner::regrole::text || '=X/');
+
 SELECT bool_and(idem_unconfigure(s)) FROM unnest('{priv/t,priv/t/own,priv/t/policy}'::text[]) s;
 SELECT idem_revoke('regress_idem_app'), idem_revoke('regress_idem_admin'), idem_revoke('regress_idem_member');
 RESET ALL;

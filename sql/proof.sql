@@ -39,6 +39,11 @@ SELECT idem_configure('proof/retry', max_attempts => 3);
 SELECT idem_finish('pr-2', scope => 'proof/retry');
 COMMIT;
 
+-- what says nothing new is not stored, in most rows of most logs
+SELECT request_id, proved_xact IS NULL AS not_proved,
+       num_nulls(granted, steps, calls, open_calls, changes) AS not_counted
+  FROM transaction_log WHERE scope LIKE 'proof%' ORDER BY request_id;
+
 SELECT idem_unconfigure('proof'), idem_unconfigure('proof/retry');
 DELETE FROM transaction_log WHERE scope LIKE 'proof%';
 DROP SCHEMA probe CASCADE;

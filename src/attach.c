@@ -61,6 +61,14 @@ typedef struct Subject
 	const Guard *guard;			/* as it is before the change */
 } Subject;
 
+/* The triggers of a guard that a table has. */
+typedef struct Present
+{
+	List	   *names;			/* of its own triggers */
+	bool		disabled;		/* one of them would not fire */
+	bool		inherited;		/* it has some of the partitioned table */
+} Present;
+
 static void
 require_argument(FunctionCallInfo fcinfo, int number, const char *name)
 {
@@ -80,6 +88,21 @@ check_kind(Relation rel)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a table", RelationGetRelationName(rel)),
 				 errhint("Only ordinary and partitioned tables can be guarded.")));
+}
+
+/* The extension writes its own tables past their triggers. */
+static void
+refuse_own_table(Relation rel)
+{
+	for (int i = 0; i < IDEM_TABLE_COUNT; i++)
+	{
+		if (CatalogTableIfExists(i) == RelationGetRelid(rel))
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("\"%s\" belongs to the extension",
+							RelationGetRelationName(rel)),
+					 errhint("Only tables of your own can be guarded.")));
+	}
 }
 
 static void
@@ -116,6 +139,7 @@ open_subject(Subject *subject, Oid relid, LOCKMODE lock)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", relid)));
 	check_kind(rel);
+	refuse_own_table(rel);
 	subject->relid = relid;
 	subject->owner = rel->rd_rel->relowner;
 	subject->partitioned =
@@ -133,9 +157,9 @@ open_subject(Subject *subject, Oid relid, LOCKMODE lock)
  * at once, since raising a lock later invites deadlocks.
  */
 static LOCKMODE
-change_lock(List *present)
+change_lock(const Present *present)
 {
-	return present == NIL ? ShareRowExclusiveLock : AccessExclusiveLock;
+	return present->names == NIL ? ShareRowExclusiveLock : AccessExclusiveLock;
 }
 
 /* Finds the column that is to be guarded. */
@@ -155,17 +179,12 @@ find_column(Subject *subject, const char *name)
 												   subject->column));
 }
 
-/*
- * Triggers of the table that call one of these functions.  Those of a
- * partition belong to the partitioned table, unless it was guarded before it
- * became one.
- */
-static List *
-triggers_of(Oid relid, const char *const *functions)
+/* Adds the table's triggers that call one of these functions. */
+static void
+add_triggers(Present *present, Oid relid, const char *const *functions)
 {
 	Relation	rel = relation_open(relid, AccessShareLock);
 	TriggerDesc *triggers = CopyTriggerDesc(rel->trigdesc);
-	List	   *names = NIL;
 
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
@@ -180,12 +199,61 @@ triggers_of(Oid relid, const char *const *functions)
 			if (strcmp(function, functions[j]) != 0)
 				continue;
 			if (trigger->tgisclone)
-				refuse_partition(relid);
-			names = lappend(names, pstrdup(trigger->tgname));
+				present->inherited = true;
+			else
+				present->names = lappend(present->names,
+										 pstrdup(trigger->tgname));
+			if (trigger->tgenabled == TRIGGER_DISABLED ||
+				trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA)
+				present->disabled = true;
 		}
 	}
 	relation_close(rel, AccessShareLock);
-	return names;
+}
+
+static Present
+triggers_of(Oid relid, const char *const *functions)
+{
+	Present		present = {NIL};
+
+	add_triggers(&present, relid, functions);
+	return present;
+}
+
+/* Those of both kinds of guards. */
+static Present
+all_triggers_of(Oid relid)
+{
+	Present		present = {NIL};
+
+	add_triggers(&present, relid, state_functions);
+	add_triggers(&present, relid, version_functions);
+	return present;
+}
+
+/*
+ * A partition that was guarded before it became one has triggers of its own,
+ * which would judge for themselves, and whose names would be in the way.
+ */
+static void
+refuse_guarded_partitions(const Subject *subject, const char *const *functions)
+{
+	ListCell   *lc;
+
+	if (!subject->partitioned)
+		return;
+	foreach(lc, find_all_inheritors(subject->relid, NoLock, NULL))
+	{
+		Oid			partition = lfirst_oid(lc);
+
+		if (partition != subject->relid &&
+			triggers_of(partition, functions).names != NIL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("partition \"%s\" has a guard of its own",
+							get_rel_name(partition)),
+					 errhint("Take it off with idem_unguard: the guard of a partitioned table is for all its partitions.")));
+	}
 }
 
 /*
@@ -276,7 +344,8 @@ always(const Subject *subject, const char *row)
 
 /*
  * Has the state changed?  Text is compared byte by byte, whatever the column's
- * type and collation hold to be equal.
+ * type and collation hold to be equal; a domain over an enum has no operator of
+ * its own, so enums are compared as what they are.
  */
 static char *
 state_changed(const Subject *subject)
@@ -288,8 +357,22 @@ state_changed(const Subject *subject)
 	get_type_category_preferred(subject->column_type, &category, &preferred);
 	if (category == TYPCATEGORY_STRING)
 		cast = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
+	else if (category == TYPCATEGORY_ENUM)
+		cast = psprintf("::%s",
+						format_type_be_qualified(subject->column_type));
 	return psprintf("(OLD.%s)%s IS DISTINCT FROM (NEW.%s)%s",
 					subject->column_name, cast, subject->column_name, cast);
+}
+
+/* What nobody can write needs no guard, and idem_transition would have to. */
+static void
+refuse_generated(const Subject *subject)
+{
+	if (get_attgenerated(subject->relid, subject->column) != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_GENERATED_ALWAYS),
+				 errmsg("column %s cannot be guarded", subject->column_name),
+				 errdetail("It is a generated column.")));
 }
 
 static void
@@ -298,6 +381,7 @@ check_state_type(const Subject *subject)
 	char		category;
 	bool		preferred;
 
+	refuse_generated(subject);
 	get_type_category_preferred(subject->column_type, &category, &preferred);
 	if (category != TYPCATEGORY_STRING && category != TYPCATEGORY_ENUM &&
 		subject->column_type != INT2OID && subject->column_type != INT4OID &&
@@ -312,11 +396,7 @@ check_state_type(const Subject *subject)
 static void
 check_version_type(const Subject *subject)
 {
-	if (get_attgenerated(subject->relid, subject->column) != '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_GENERATED_ALWAYS),
-				 errmsg("column %s cannot hold a version", subject->column_name),
-				 errdetail("It is a generated column.")));
+	refuse_generated(subject);
 	if (subject->column_type != INT2OID && subject->column_type != INT4OID &&
 		subject->column_type != INT8OID)
 		ereport(ERROR,
@@ -391,7 +471,7 @@ idem_guard_state(PG_FUNCTION_ARGS)
 	Subject		subject;
 	char	   *machine;
 	bool		history;
-	List	   *present;
+	Present		present;
 	LOCKMODE	lock;
 	LOCKMODE	needed = AccessShareLock;
 
@@ -411,15 +491,17 @@ idem_guard_state(PG_FUNCTION_ARGS)
 		check_machine(machine);
 		grant_to_owner(&subject, state_functions);
 		present = triggers_of(subject.relid, state_functions);
-		if (subject.guard->state_column == subject.column &&
+		if (!present.disabled &&
+			subject.guard->state_column == subject.column &&
 			subject.guard->history == history &&
 			strcmp(subject.guard->machine, machine) == 0 &&
-			list_length(present) == (subject.partitioned ? 3 : 2))
+			list_length(present.names) == (subject.partitioned ? 3 : 2))
 			PG_RETURN_VOID();
-		needed = change_lock(present);
+		needed = change_lock(&present);
 	} while (lock < needed);
 
-	drop_triggers(&subject, present);
+	refuse_guarded_partitions(&subject, state_functions);
+	drop_triggers(&subject, present.names);
 	attach_state_guard(&subject, machine, history);
 	tell_about_children(&subject);
 	PG_RETURN_VOID();
@@ -432,7 +514,7 @@ Datum
 idem_guard_version(PG_FUNCTION_ARGS)
 {
 	Subject		subject;
-	List	   *present;
+	Present		present;
 	LOCKMODE	lock;
 	LOCKMODE	needed = AccessShareLock;
 
@@ -446,13 +528,15 @@ idem_guard_version(PG_FUNCTION_ARGS)
 		check_version_type(&subject);
 		grant_to_owner(&subject, version_functions);
 		present = triggers_of(subject.relid, version_functions);
-		if (subject.guard->version_column == subject.column &&
-			list_length(present) == (subject.partitioned ? 4 : 3))
+		if (!present.disabled &&
+			subject.guard->version_column == subject.column &&
+			list_length(present.names) == (subject.partitioned ? 4 : 3))
 			PG_RETURN_VOID();
-		needed = change_lock(present);
+		needed = change_lock(&present);
 	} while (lock < needed);
 
-	drop_triggers(&subject, present);
+	refuse_guarded_partitions(&subject, version_functions);
+	drop_triggers(&subject, present.names);
 	attach_version_guard(&subject);
 	tell_about_children(&subject);
 	PG_RETURN_VOID();
@@ -465,16 +549,16 @@ Datum
 idem_unguard(PG_FUNCTION_ARGS)
 {
 	Subject		subject;
-	List	   *present;
+	Present		present;
 
 	require_argument(fcinfo, 0, "target");
 	open_subject(&subject, PG_GETARG_OID(0), AccessShareLock);
-	present = list_concat(triggers_of(subject.relid, state_functions),
-						  triggers_of(subject.relid, version_functions));
-	if (present == NIL)
+	present = all_triggers_of(subject.relid);
+	if (present.inherited)
+		refuse_partition(subject.relid);
+	if (present.names == NIL)
 		PG_RETURN_VOID();
 	open_subject(&subject, PG_GETARG_OID(0), AccessExclusiveLock);
-	drop_triggers(&subject, triggers_of(subject.relid, state_functions));
-	drop_triggers(&subject, triggers_of(subject.relid, version_functions));
+	drop_triggers(&subject, all_triggers_of(subject.relid).names);
 	PG_RETURN_VOID();
 }

@@ -31,6 +31,7 @@
 #include "extend.h"
 #include "history.h"
 #include "holder.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "result.h"
 #include "review.h"
@@ -143,7 +144,7 @@ write_row(Log *log, CallRequest *request, const LogRow *row,
 			*answered = true;
 			break;
 		case LOG_LOST:
-			HolderRaiseLost();
+			IsolationCheck();
 			break;
 	}
 	return false;
@@ -184,8 +185,8 @@ give_out(Log *log, CallRequest *request, const LogRow *row, Callrow *call,
 	bool		answered;
 
 	ExtendFillLease(row, NULL, values, nulls);
-	values[LOG_CALLS] = Int32GetDatum(calls + (first ? 1 : 0));
-	values[LOG_OPEN_CALLS] = Int32GetDatum(open_calls + (was_open ? 0 : 1));
+	LogSetCount(values, nulls, LOG_CALLS, calls + (first ? 1 : 0));
+	LogSetCount(values, nulls, LOG_OPEN_CALLS, open_calls + (was_open ? 0 : 1));
 	if (first)
 		fill_first(request, row, call);
 	if (!write_row(log, request, row, values, nulls, &answered))

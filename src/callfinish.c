@@ -29,6 +29,7 @@
 #include "errors.h"
 #include "history.h"
 #include "holder.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "resolve.h"
@@ -238,11 +239,11 @@ write_word(Log *log, const LogRow *row, const ScopePolicy *policy,
 		ResolveFillRetry(row, policy, values, nulls);
 		values[LOG_TOKEN] = Int64GetDatum(LogRowInt64(row, LOG_TOKEN) + 1);
 	}
-	values[LOG_OPEN_CALLS] = Int32GetDatum(open_calls);
+	LogSetCount(values, nulls, LOG_OPEN_CALLS, open_calls);
 
 	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
 	{
-		HolderRaiseLost();
+		IsolationCheck();
 		return false;
 	}
 	CallrowSetStatus(call, word->status);

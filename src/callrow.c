@@ -58,7 +58,7 @@ find_by(const char *index, int nkeys, ScanKey keys, Callrow *call)
 {
 	Relation	rel = table_open(CatalogTable(IDEM_TABLE_CALL),
 								 AccessShareLock);
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot	snapshot = CatalogFreshSnapshot(rel);
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		found;

@@ -25,6 +25,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
+#include "utils/snapmgr.h"
 
 static const char *const table_names[IDEM_TABLE_COUNT] = {
 	[IDEM_TABLE_LOG] = "transaction_log",
@@ -144,6 +145,21 @@ CatalogOwner(void)
 {
 	require_tables();
 	return cache.owner;
+}
+
+/*
+ * CatalogFreshSnapshot - a snapshot that shows one of these tables as it is
+ * now, others' commits included, whatever the transaction's isolation level.
+ * It is registered: the caller unregisters it.
+ *
+ * A catalog snapshot, which is taken anew for each table without a syscache:
+ * GetLatestSnapshot() is not allowed while a parallel plan runs, and lookups
+ * and views may be part of one.
+ */
+Snapshot
+CatalogFreshSnapshot(Relation rel)
+{
+	return RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(rel)));
 }
 
 /*

@@ -9,6 +9,7 @@
 #define IDEM_CATALOG_H
 
 #include "utils/relcache.h"
+#include "utils/snapshot.h"
 
 /* The extension's tables; the names are in catalog.c, in the same order. */
 typedef enum IdemTable
@@ -31,5 +32,6 @@ extern Oid	CatalogTableIfExists(IdemTable table);
 extern Oid	CatalogPrimaryKey(Relation rel);
 extern Oid	CatalogIndex(const char *name);
 extern Oid	CatalogOwner(void);
+extern Snapshot CatalogFreshSnapshot(Relation rel);
 
 #endif							/* IDEM_CATALOG_H */

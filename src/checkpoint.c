@@ -25,6 +25,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "extend.h"
+#include "isolation.h"
 #include "life.h"
 #include "miscadmin.h"
 #include "result.h"
@@ -188,10 +189,10 @@ write_step(Log *log, const LogRow *row, text *step, NullableDatum result)
 
 	PreventCommandIfReadOnly("idem_checkpoint()");
 	ExtendFillLease(row, NULL, values, nulls);
-	values[LOG_STEPS] = Int32GetDatum(LogRowInt32(row, LOG_STEPS) + 1);
+	LogSetCount(values, nulls, LOG_STEPS, LogRowInt32(row, LOG_STEPS) + 1);
 	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
 	{
-		HolderRaiseLost();
+		IsolationCheck();
 		return false;
 	}
 	insert_checkpoint(values, step, result);

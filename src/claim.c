@@ -265,15 +265,17 @@ answer_unknown(ClaimAnswer *answer, const LogRow *row)
 
 static void
 answer_claimed(ClaimAnswer *answer, const ClaimRequest *request,
-			   const Log *log, const Datum *values)
+			   const Log *log, Datum *values, bool *nulls)
 {
+	const LogRow row = {.values = values,.nulls = nulls};
+
 	start_answer(answer, CLAIM_CLAIMED, LOG_PROCESSING);
 	set_column(answer, CLAIM_COL_TOKEN, values[LOG_TOKEN]);
 	set_column(answer, CLAIM_COL_ATTEMPT, values[LOG_ATTEMPT]);
 	set_column(answer, CLAIM_COL_CREATED_AT, values[LOG_CREATED_AT]);
 	answer->tid = log->written->tts_tid;
 	answer->life = DatumGetInt64(values[LOG_LIFE]);
-	answer->steps = DatumGetInt32(values[LOG_STEPS]);
+	answer->steps = LogRowInt32(&row, LOG_STEPS);
 	set_column(answer, CLAIM_COL_CHECKPOINTS,
 			   CheckpointObject(&request->key, answer->life, answer->steps));
 }
@@ -290,7 +292,7 @@ fill_claim(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 	values[LOG_TOKEN] = Int64GetDatum(ClockNextToken(stored_token));
 	values[LOG_CLAIMED_XACT] =
 		FullTransactionIdGetDatum(GetTopFullTransactionId());
-	LogNoteHolder(values);
+	LogNoteHolder(values, nulls);
 	values[LOG_CLAIMED_BY] = CStringGetTextDatum(request->role);
 	values[LOG_TTL] = IntervalPGetDatum(&request->ttl);
 	values[LOG_LEASE] = IntervalPGetDatum(&request->lease);
@@ -325,7 +327,7 @@ fill_new_life(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 			  Datum *values, bool *nulls)
 {
 	memset(nulls, true, LOG_NATTS * sizeof(bool));
-	for (int i = 0; i <= LOG_PROVED_XACT; i++)
+	for (int i = 0; i <= LOG_LEASE; i++)
 		nulls[i] = false;
 	nulls[LOG_STATUS] = false;
 
@@ -336,11 +338,6 @@ fill_new_life(const ClaimRequest *request, TimestampTz now, int64 stored_token,
 	values[LOG_DUE_AT] = ScopeMayNeedPerson(&request->policy) ?
 		values[LOG_LOCKED_UNTIL] : values[LOG_EXPIRES_AT];
 	values[LOG_ATTEMPT] = Int32GetDatum(1);
-	values[LOG_GRANTED] = Int32GetDatum(0);
-	values[LOG_STEPS] = Int32GetDatum(0);
-	values[LOG_CALLS] = Int32GetDatum(0);
-	values[LOG_OPEN_CALLS] = Int32GetDatum(0);
-	values[LOG_CHANGES] = Int32GetDatum(0);
 	values[LOG_SCOPE] = PointerGetDatum(request->key.scope);
 	values[LOG_REQUEST_ID] = PointerGetDatum(request->key.request_id);
 }
@@ -416,12 +413,12 @@ claim_new(Log *log, const ClaimRequest *request, ClaimAnswer *answer)
 
 	PreventCommandIfReadOnly("idem_claim()");
 	fill_new_life(request, ClockNow(), 0, values, nulls);
-	HistoryCount(&request->policy, values);
+	HistoryCount(&request->policy, values, nulls);
 	if (!LogInsert(log, values, nulls))
 		return false;
 	HistoryRecord(&request->policy, NULL, values, nulls);
 	DurabilityClaimMade(&request->key);
-	answer_claimed(answer, request, log, values);
+	answer_claimed(answer, request, log, values, nulls);
 	return true;
 }
 
@@ -440,7 +437,7 @@ claim_existing(Log *log, const ClaimRequest *request, const LogRow *row,
 		fill_new_life(request, now, LogRowInt64(row, LOG_TOKEN), values, nulls);
 	else
 		fill_next_attempt(request, row, now, values, nulls);
-	HistoryCount(&request->policy, values);
+	HistoryCount(&request->policy, values, nulls);
 
 	switch (LogTakeOver(log, row, values, nulls))
 	{
@@ -450,7 +447,7 @@ claim_existing(Log *log, const ClaimRequest *request, const LogRow *row,
 			HistoryRecord(&request->policy, new_life ? NULL : row, values,
 						  nulls);
 			DurabilityClaimMade(&request->key);
-			answer_claimed(answer, request, log, values);
+			answer_claimed(answer, request, log, values, nulls);
 			answer->taken_over = !new_life &&
 				LogRowStatus(row) == LOG_PROCESSING;
 			return true;

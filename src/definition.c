@@ -66,7 +66,7 @@ DefinitionFind(Relation rel, Datum key)
 	ScanKeyData skey;
 	SysScanDesc scan;
 	HeapTuple	tuple;
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot	snapshot = CatalogFreshSnapshot(rel);
 
 	ScanKeyEntryInitialize(&skey, 0, 1, BTEqualStrategyNumber, TEXTOID,
 						   C_COLLATION_OID, F_TEXTEQ, key);

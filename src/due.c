@@ -198,7 +198,7 @@ bring_row_forward(Log *log, const LogRow *row)
 static bool
 bring_rows_forward(Log *log, const text *scope)
 {
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot	snapshot = CatalogFreshSnapshot(log->rel);
 	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext,
 												  "idempotency due row",
 												  ALLOCSET_DEFAULT_SIZES);

@@ -15,6 +15,7 @@
 #include "errors.h"
 #include "extend.h"
 #include "fmgr.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
@@ -34,7 +35,7 @@ ExtendFillLease(const LogRow *row, const Interval *lease, Datum *values,
 
 	LogCopyRow(row, values, nulls);
 
-	LogNoteHolder(values);
+	LogNoteHolder(values, nulls);
 	until = Max(until, LogRowTime(row, LOG_LOCKED_UNTIL, DT_NOBEGIN));
 	values[LOG_LOCKED_UNTIL] = TimestampTzGetDatum(until);
 	nulls[LOG_LOCKED_UNTIL] = false;
@@ -64,7 +65,7 @@ ExtendTry(Log *log, const Holder *holder, const Interval *lease, LogRow *row,
 		ExtendFillLease(row, lease, values, nulls);
 		if (LogUpdate(log, row, values, nulls) == LOG_WRITTEN)
 			break;
-		HolderRaiseLost();
+		IsolationCheck();
 	}
 	HolderNoteWrite(row);
 	*locked_until = DatumGetTimestampTz(values[LOG_LOCKED_UNTIL]);

@@ -21,6 +21,7 @@
 #include "errors.h"
 #include "finish.h"
 #include "history.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "stat.h"
 #include "state.h"
@@ -166,6 +167,9 @@ fill_final(const LogRow *row, TimestampTz now, Datum *values, bool *nulls)
 /*
  * FinishFillEnd - the row's new version.
  *
+ * A failure is final on the last attempt allowed; where the attempt was only
+ * interrupted, one more is granted.
+ *
  * due_at is left alone, so that the update can be HOT, but where it would keep
  * the row from the purge for ever.
  */
@@ -188,13 +192,17 @@ FinishFillEnd(const LogRow *row, const ScopePolicy *policy,
 	LogForgetPrior(nulls);
 	nulls[LOG_REASON] = true;
 	nulls[LOG_EXPIRES_AT] = false;
-	if (end->failed && !end->final && !StateAttemptsUsedUp(row, policy))
+	if (end->interrupted)
+		LogSetCount(values, nulls, LOG_GRANTED,
+					LogRowInt32(row, LOG_ATTEMPT) + 1);
+	if (end->failed && !end->final &&
+		(end->interrupted || !StateAttemptsUsedUp(row, policy)))
 		fill_retry(row, policy, end, now, values, nulls);
 	else
 		fill_final(row, now, values, nulls);
 	if (TIMESTAMP_IS_NOEND(LogRowTime(row, LOG_DUE_AT, 0)))
 		values[LOG_DUE_AT] = values[LOG_EXPIRES_AT];
-	HistoryCount(policy, values);
+	HistoryCount(policy, values, nulls);
 }
 
 /* What a claim that has ended already means for this end. */
@@ -218,10 +226,10 @@ FinishWrite(Log *log, const Holder *holder, const LogRow *row,
 {
 	PreventCommandIfReadOnly(end->failed ? "idem_fail()" : "idem_finish()");
 	FinishFillEnd(row, &holder->policy, end, values, nulls);
-	LogNoteHolder(values);
+	LogNoteHolder(values, nulls);
 	if (LogUpdate(log, row, values, nulls) != LOG_WRITTEN)
 	{
-		HolderRaiseLost();
+		IsolationCheck();
 		return false;
 	}
 	HistoryRecord(&holder->policy, row, values, nulls);

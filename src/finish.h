@@ -26,6 +26,7 @@ typedef struct RequestEnd
 {
 	bool		failed;
 	bool		final;			/* failed: never to be run again */
+	bool		interrupted;	/* failed: for no reason of the request's */
 	bool		after_writes;	/* this transaction had written before */
 	const Interval *retry_after;	/* failed: NULL is the scope's backoff */
 	Datum		values[RESPONSE_NCOLS];

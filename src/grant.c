@@ -257,8 +257,12 @@ idem_grant(PG_FUNCTION_ARGS)
 Datum
 idem_revoke(PG_FUNCTION_ARGS)
 {
-	char	   *role = GetUserNameFromId(role_argument(fcinfo), false);
+	Oid			role_id = role_argument(fcinfo);
+	char	   *role = GetUserNameFromId(role_id, false);
 
+	/* What the owner may do was not granted to him. */
+	if (role_id == CatalogOwner())
+		PG_RETURN_VOID();
 	lock_privileges();
 	SPI_connect();
 	change_functions(false, application_functions, role);

@@ -31,47 +31,13 @@
 #include "optimizer/optimizer.h"
 #include "rewrite/prs2lock.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/reltrigger.h"
 
-static HTAB *guards = NULL;
-
-/* Counts messages: one may come while triggers are read. */
-static uint64 generation = 0;
-
-static void
-forget_guard(Datum arg, Oid relid)
-{
-	HASH_SEQ_STATUS scan;
-	Guard	   *guard;
-
-	generation++;
-	if (relid != InvalidOid)
-	{
-		guard = hash_search(guards, &relid, HASH_FIND, NULL);
-		if (guard != NULL)
-			guard->valid = false;
-		return;
-	}
-	hash_seq_init(&scan, guards);
-	while ((guard = hash_seq_search(&scan)) != NULL)
-		guard->valid = false;
-}
-
-static void
-create_cache(void)
-{
-	HASHCTL		ctl = {0};
-
-	ctl.keysize = sizeof(Oid);
-	ctl.entrysize = sizeof(Guard);
-	guards = hash_create("idempotency guards", 64, &ctl,
-						 HASH_ELEM | HASH_BLOBS);
-	CacheRegisterRelcacheCallback(forget_guard, (Datum) 0);
-}
+static TableCache guards = {
+	.name = "idempotency guards",.entry_size = sizeof(Guard)
+};
 
 /* The column that a trigger's WHEN clause reads, 0 where it reads none. */
 static AttrNumber
@@ -175,21 +141,19 @@ read_triggers(Guard *guard, Relation rel)
 const Guard *
 GuardFind(Relation rel)
 {
-	Oid			relid = RelationGetRelid(rel);
 	Guard	   *guard;
 	bool		found;
-	uint64		before;
+	uint64		messages;
 
-	if (guards == NULL)
-		create_cache();
-	guard = hash_search(guards, &relid, HASH_ENTER, &found);
-	if (likely(found && guard->valid))
+	if (!TableCacheIsThere(&guards))
+		TableCacheCreate(&guards);
+	guard = (Guard *) TableCacheFind(&guards, RelationGetRelid(rel), &found);
+	if (likely(guard->entry.valid))
 		return guard;
 
-	guard->valid = false;
-	before = generation;
+	messages = guards.messages;
 	read_triggers(guard, rel);
-	guard->valid = (before == generation);
+	TableCacheSetValid(&guards, &guard->entry, messages);
 	return guard;
 }
 

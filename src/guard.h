@@ -10,12 +10,12 @@
 
 #include "access/htup.h"
 #include "machine.h"
+#include "tablecache.h"
 #include "utils/relcache.h"
 
 typedef struct Guard
 {
-	Oid			relid;
-	bool		valid;
+	TableEntry	entry;
 	Oid			root;			/* table that the guards were attached to */
 
 	AttrNumber	state_column;	/* 0 where there is no state guard */

@@ -44,11 +44,13 @@ typedef enum HistoryColumn
  * will have an entry.
  */
 void
-HistoryCount(const ScopePolicy *policy, Datum *values)
+HistoryCount(const ScopePolicy *policy, Datum *values, bool *nulls)
 {
+	const LogRow row = {.values = values,.nulls = nulls};
+
 	if (unlikely(policy->history))
-		values[LOG_CHANGES] =
-			Int32GetDatum(DatumGetInt32(values[LOG_CHANGES]) + 1);
+		LogSetCount(values, nulls, LOG_CHANGES,
+					LogRowInt32(&row, LOG_CHANGES) + 1);
 }
 
 static bool

@@ -11,7 +11,8 @@
 #include "log.h"
 #include "scope.h"
 
-extern void HistoryCount(const ScopePolicy *policy, Datum *values);
+extern void HistoryCount(const ScopePolicy *policy, Datum *values,
+						 bool *nulls);
 extern void HistoryRecord(const ScopePolicy *policy, const LogRow *before,
 						  const Datum *values, const bool *nulls);
 

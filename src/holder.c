@@ -182,12 +182,19 @@ HolderRaise(const Holder *holder, HolderVerdict verdict, const LogRow *row)
 	switch (verdict)
 	{
 		case HOLDER_STALE:
+			if (holder->token > LogRowInt64(row, LOG_TOKEN))
+				ereport(ERROR,
+						(errcode(ERRCODE_IDEM_STALE_TOKEN),
+						 errmsg("idempotency claim is stale"),
+						 errdetail("%s has not been claimed under this token; its status is \"%s\".",
+								   request, LogStatusName(LogRowStatus(row))),
+						 errhint("Roll back. Pass the token that idem_claim() returned.")));
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_STALE_TOKEN),
 					 errmsg("idempotency claim is stale"),
 					 errdetail("%s was taken over, settled or given back after this token was granted; its status is \"%s\".",
 							   request, LogStatusName(LogRowStatus(row))),
-					 errhint("Roll back: another caller carries the request out. Claim it again to learn its outcome.")));
+					 errhint("Roll back, and claim the request again to learn its outcome.")));
 			break;
 		case HOLDER_ABSENT:
 			ereport(ERROR,
@@ -236,25 +243,15 @@ HolderRaiseEnded(const Holder *holder, const LogRow *row)
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_ALREADY_FINISHED),
 			 errmsg("request is already finished"),
+			 holder->has_token ?
 			 errdetail("%s was ended under this token with a different result; its status is \"%s\".",
+					   RequestDescribe(&holder->key),
+					   LogStatusName(LogRowStatus(row))) :
+			 errdetail("%s was ended with a different result; its status is \"%s\".",
 					   RequestDescribe(&holder->key),
 					   LogStatusName(LogRowStatus(row))),
 			 errhint("Roll back. Claim the request again to read the result that counts.")));
 	pg_unreachable();
-}
-
-/*
- * HolderRaiseLost - after a lost update: an error where the snapshot cannot be
- * renewed; otherwise the caller looks again.
- */
-void
-HolderRaiseLost(void)
-{
-	if (IsolationUsesXactSnapshot())
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access due to concurrent update"),
-				 errhint("Retry the transaction.")));
 }
 
 /*

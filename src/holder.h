@@ -49,7 +49,6 @@ COMPAT_NORETURN extern void HolderRaise(const Holder *holder,
 										const LogRow *row);
 COMPAT_NORETURN extern void HolderRaiseEnded(const Holder *holder,
 											 const LogRow *row);
-extern void HolderRaiseLost(void);
 extern void HolderNoteWrite(const LogRow *row);
 extern void HolderNoteEnd(const RequestKey *key, const LogRow *row);
 

@@ -24,6 +24,7 @@
 #include "clock.h"
 #include "fmgr.h"
 #include "holder.h"
+#include "isolation.h"
 #include "log.h"
 #include "miscadmin.h"
 #include "result.h"
@@ -89,7 +90,7 @@ write_message(Log *inbox, const RequestKey *key, const LogRow *row,
 		return LogInsert(inbox, values, nulls);
 	if (LogUpdate(inbox, row, values, nulls) == LOG_WRITTEN)
 		return true;
-	HolderRaiseLost();
+	IsolationCheck();
 	return false;
 }
 

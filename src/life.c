@@ -64,8 +64,8 @@ LifeBeginScan(LifeScan *scan, LifeTable table, LOCKMODE lockmode,
 				Int64GetDatum(life));
 
 	scan->rel = table_open(CatalogTable(place->table), lockmode);
-	scan->snapshot = RegisterSnapshot(snapshot ? snapshot :
-									  GetLatestSnapshot());
+	scan->snapshot = snapshot ? RegisterSnapshot(snapshot) :
+		CatalogFreshSnapshot(scan->rel);
 	scan->scan = systable_beginscan(scan->rel, CatalogIndex(place->index),
 									true, scan->snapshot, 3, keys);
 }

@@ -42,6 +42,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "isolation.h"
 #include "log.h"
 #include "nodes/makefuncs.h"
 #include "storage/lmgr.h"
@@ -283,7 +284,7 @@ LogProbe(Log *log, const RequestKey *key, LogRow *row)
 {
 	if (unlikely(RecoveryInProgress()))
 	{
-		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+		Snapshot	snapshot = CatalogFreshSnapshot(log->rel);
 
 		row->sight = LogFetch(log, key, snapshot, row) ?
 			LOG_SIGHT_COMMITTED : LOG_SIGHT_NOTHING;
@@ -377,7 +378,7 @@ bool
 LogIsThere(Log *log, const RequestKey *key)
 {
 	LogRow		row;
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot	snapshot = CatalogFreshSnapshot(log->rel);
 	bool		found = LogFetch(log, key, snapshot, &row);
 
 	UnregisterSnapshot(snapshot);
@@ -408,10 +409,7 @@ LogCheckSnapshot(Log *log, const LogRow *row)
 											log->written);
 	ExecClearTuple(log->written);
 	if (!visible)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access due to concurrent update"),
-				 errhint("Retry the transaction.")));
+		IsolationCheck();
 }
 
 /* Puts a new row version into the slot that writes take. */
@@ -719,19 +717,26 @@ LogRowIsHeldHere(const LogRow *row)
 
 	if (row->sight != LOG_SIGHT_OWN)
 		return false;
-	proved = DatumGetFullTransactionId(row->values[LOG_PROVED_XACT]);
+	proved = DatumGetFullTransactionId(row->nulls[LOG_PROVED_XACT] ?
+									   row->values[LOG_CLAIMED_XACT] :
+									   row->values[LOG_PROVED_XACT]);
 	return FullTransactionIdEquals(proved, GetTopFullTransactionIdIfAny());
 }
 
 /*
  * LogNoteHolder - notes in a version that is about to be written that this
- * transaction holds the claim.
+ * transaction holds the claim: nothing where the claim is its own, so that a
+ * request that is claimed and ended in one transaction never pays for it.
  */
 void
-LogNoteHolder(Datum *values)
+LogNoteHolder(Datum *values, bool *nulls)
 {
-	values[LOG_PROVED_XACT] =
-		FullTransactionIdGetDatum(GetTopFullTransactionId());
+	FullTransactionId claimed =
+		DatumGetFullTransactionId(values[LOG_CLAIMED_XACT]);
+	FullTransactionId here = GetTopFullTransactionId();
+
+	nulls[LOG_PROVED_XACT] = FullTransactionIdEquals(claimed, here);
+	values[LOG_PROVED_XACT] = FullTransactionIdGetDatum(here);
 }
 
 /*
@@ -763,10 +768,20 @@ LogRowInt64(const LogRow *row, LogColumn column)
 }
 
 /*
- * LogRowInt32 - a number of the row that cannot be NULL.
+ * LogRowInt32 - a number of the row; a count that is 0 is not stored.
  */
 int32
 LogRowInt32(const LogRow *row, LogColumn column)
 {
-	return DatumGetInt32(row->values[column]);
+	return row->nulls[column] ? 0 : DatumGetInt32(row->values[column]);
+}
+
+/*
+ * LogSetCount - puts a count into a new version.
+ */
+void
+LogSetCount(Datum *values, bool *nulls, LogColumn column, int32 count)
+{
+	values[column] = Int32GetDatum(count);
+	nulls[column] = count == 0;
 }

@@ -28,18 +28,18 @@ typedef enum LogColumn
 	LOG_DUE_AT,
 	LOG_CLAIMED_XACT,
 	LOG_ATTEMPT,
-	LOG_GRANTED,
-	LOG_STEPS,
-	LOG_CALLS,
-	LOG_OPEN_CALLS,
-	LOG_CHANGES,
 	LOG_SCOPE,
 	LOG_REQUEST_ID,
 	LOG_CLAIMED_BY,
 	LOG_FINGERPRINT,
 	LOG_TTL,
 	LOG_LEASE,
-	LOG_PROVED_XACT,
+	LOG_GRANTED,				/* this and the next four: NULL means 0 */
+	LOG_STEPS,
+	LOG_CALLS,
+	LOG_OPEN_CALLS,
+	LOG_CHANGES,
+	LOG_PROVED_XACT,			/* NULL means the same as LOG_CLAIMED_XACT */
 	LOG_PRIOR_STATUS,
 	LOG_PRIOR_UNTIL,
 	LOG_PRIOR_TTL,
@@ -152,11 +152,13 @@ extern LogStatus LogRowStatus(const LogRow *row);
 extern const char *LogStatusName(LogStatus status);
 extern bool LogRowIsOwnClaim(const LogRow *row);
 extern bool LogRowIsHeldHere(const LogRow *row);
-extern void LogNoteHolder(Datum *values);
+extern void LogNoteHolder(Datum *values, bool *nulls);
 extern bool LogRowIsReleased(const LogRow *row);
 extern TimestampTz LogRowTime(const LogRow *row, LogColumn column,
 							  TimestampTz missing);
 extern int64 LogRowInt64(const LogRow *row, LogColumn column);
 extern int32 LogRowInt32(const LogRow *row, LogColumn column);
+extern void LogSetCount(Datum *values, bool *nulls, LogColumn column,
+						int32 count);
 
 #endif							/* IDEM_LOG_H */

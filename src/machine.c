@@ -293,19 +293,22 @@ reachable_states(const Machine *machine, int without)
 	return reached;
 }
 
+/*
+ * Tells of states that new rows cannot come to: a state that is retired, with
+ * rows that still have to leave it, or a name that was mistyped.
+ */
 static void
-check_all_reachable(const Machine *machine)
+tell_unreachable(const Machine *machine)
 {
 	bool	   *reached = reachable_states(machine, -1);
 
 	for (int s = 0; s < machine->nstates; s++)
 	{
 		if (!reached[s])
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("state \"%s\" cannot be reached from any initial state",
+			ereport(NOTICE,
+					(errmsg("state \"%s\" cannot be reached from any initial state",
 							machine->state[s]),
-					 errhint("Add a transition to it or make it an initial state.")));
+					 errhint("Add a transition to it, unless it is only for rows that are there already.")));
 	}
 	pfree(reached);
 }
@@ -377,7 +380,6 @@ build_machine(ArrayType *initial, ArrayType *transitions)
 	machine->nstates = builder.nstates;
 	machine->state = builder.state;
 	link_steps(machine, &builder);
-	check_all_reachable(machine);
 	sort_states(machine);
 	return machine;
 }
@@ -521,8 +523,9 @@ MachineAllows(const Machine *machine, int from, int to)
 
 /*
  * MachineRunsThrough - does every path from an initial state to the present
- * one run through a certain state?  (False where either is -1: of a state
- * that the machine does not have nothing is known.)
+ * one run through a certain state?  False where there is no path at all, or
+ * where either is -1: of a state that the machine does not have, or does not
+ * lead to, nothing is known.
  */
 bool
 MachineRunsThrough(const Machine *machine, int present, int through)
@@ -534,6 +537,11 @@ MachineRunsThrough(const Machine *machine, int present, int through)
 		return false;
 	reached = reachable_states(machine, through);
 	result = !reached[present];
+	pfree(reached);
+	if (!result)
+		return false;
+	reached = reachable_states(machine, -1);
+	result = reached[present];
 	pfree(reached);
 	return result;
 }
@@ -629,8 +637,9 @@ idem_machine(PG_FUNCTION_ARGS)
 	values[COLUMN_INITIAL] = initial_array(machine);
 	values[COLUMN_TRANSITIONS] = transition_array(machine);
 	rel = DefinitionOpen(CatalogTable(IDEM_TABLE_MACHINE));
-	(void) DefinitionWrite(rel, DefinitionFind(rel, values[COLUMN_MACHINE]),
-						   values, nulls);
+	if (DefinitionWrite(rel, DefinitionFind(rel, values[COLUMN_MACHINE]),
+						values, nulls))
+		tell_unreachable(machine);
 	DefinitionClose(rel);
 	PG_RETURN_VOID();
 }

@@ -18,6 +18,7 @@
 #include "errors.h"
 #include "history.h"
 #include "holder.h"
+#include "isolation.h"
 #include "life.h"
 #include "miscadmin.h"
 #include "stat.h"
@@ -79,7 +80,7 @@ write_release(Log *log, const ScopePolicy *policy, const LogRow *row)
 	}
 
 	fill_prior(row, values, nulls);
-	HistoryCount(policy, values);
+	HistoryCount(policy, values, nulls);
 	result = LogUpdate(log, row, values, nulls);
 	if (result == LOG_WRITTEN)
 		HistoryRecord(policy, row, values, nulls);
@@ -127,7 +128,7 @@ release_claim(Log *log, const Holder *holder)
 		PreventCommandIfReadOnly("idem_release()");
 		if (write_release(log, &holder->policy, &row) == LOG_WRITTEN)
 			break;
-		HolderRaiseLost();
+		IsolationCheck();
 	}
 	HolderNoteEnd(&holder->key, &row);
 	StatCount(holder->policy.stat_slot, STAT_RELEASED, 1);

@@ -16,6 +16,7 @@
 #include "errors.h"
 #include "finish.h"
 #include "history.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "resolve.h"
 #include "review.h"
@@ -83,7 +84,7 @@ ResolveFillRetry(const LogRow *row, const ScopePolicy *policy, Datum *values,
 
 	LogCopyRow(row, values, nulls);
 	values[LOG_STATUS] = CStringGetTextDatum(LogStatusName(LOG_FAILED));
-	values[LOG_GRANTED] = Int32GetDatum(LogRowInt32(row, LOG_ATTEMPT) + 1);
+	LogSetCount(values, nulls, LOG_GRANTED, LogRowInt32(row, LOG_ATTEMPT) + 1);
 	values[LOG_RETRY_AT] = TimestampTzGetDatum(now);
 	nulls[LOG_RETRY_AT] = false;
 	values[LOG_EXPIRES_AT] = TimestampTzGetDatum(expires_at);
@@ -93,7 +94,7 @@ ResolveFillRetry(const LogRow *row, const ScopePolicy *policy, Datum *values,
 	nulls[LOG_REASON] = true;
 	if (TIMESTAMP_IS_NOEND(LogRowTime(row, LOG_DUE_AT, 0)))
 		values[LOG_DUE_AT] = values[LOG_EXPIRES_AT];
-	HistoryCount(policy, values);
+	HistoryCount(policy, values, nulls);
 }
 
 /* What a verdict says of the calls that nobody has answered. */
@@ -175,10 +176,10 @@ settle(Log *log, const Holder *holder, Verdict verdict,
 		else
 			FinishFillEnd(&row, &holder->policy, end, values, nulls);
 		values[LOG_TOKEN] = Int64GetDatum(LogRowInt64(&row, LOG_TOKEN) + 1);
-		values[LOG_OPEN_CALLS] = Int32GetDatum(0);
+		LogSetCount(values, nulls, LOG_OPEN_CALLS, 0);
 		if (LogUpdate(log, &row, values, nulls) == LOG_WRITTEN)
 			break;
-		HolderRaiseLost();
+		IsolationCheck();
 	}
 	if (LogRowInt32(&row, LOG_OPEN_CALLS) > 0)
 		CallrowSettleOpen(&row, call_status_of(verdict));

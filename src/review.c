@@ -47,7 +47,7 @@ ReviewFill(const LogRow *row, const ScopePolicy *policy, UnknownReason reason,
 	values[LOG_DUE_AT] = TimestampTzGetDatum(DT_NOEND);
 	nulls[LOG_EXPIRES_AT] = true;
 	nulls[LOG_RETRY_AT] = true;
-	HistoryCount(policy, values);
+	HistoryCount(policy, values, nulls);
 }
 
 /*

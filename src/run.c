@@ -58,7 +58,8 @@ describe_retry_after(const ClaimAnswer *answer)
 }
 
 static void
-raise_in_progress(const RequestKey *key, const ClaimAnswer *answer)
+raise_in_progress(const RequestKey *key, const ClaimAnswer *answer,
+				  bool can_wait)
 {
 	char	   *request = RequestDescribe(key);
 
@@ -81,15 +82,18 @@ raise_in_progress(const RequestKey *key, const ClaimAnswer *answer)
 			 errmsg("request is in progress"),
 			 errdetail("%s is being carried out; retry_after: %s.",
 					   request, describe_retry_after(answer)),
-			 errhint("Try again later, or pass wait to wait for its end.")));
+			 can_wait ?
+			 errhint("Try again later, or pass wait to wait for its end.") :
+			 errhint("Try again later.")));
 }
 
 /*
  * RunRaiseRefused - the error for an outcome that does not let a request be
- * run.
+ * run; its hint speaks of waiting where the caller could have asked for it.
  */
 void
-RunRaiseRefused(const RequestKey *key, const ClaimAnswer *answer)
+RunRaiseRefused(const RequestKey *key, const ClaimAnswer *answer,
+				bool can_wait)
 {
 	switch (answer->outcome)
 	{
@@ -103,7 +107,7 @@ RunRaiseRefused(const RequestKey *key, const ClaimAnswer *answer)
 					 errhint("Use a new key for a new request. idem_claim() tells what differs.")));
 			break;
 		case CLAIM_IN_PROGRESS:
-			raise_in_progress(key, answer);
+			raise_in_progress(key, answer, can_wait);
 			break;
 		case CLAIM_UNKNOWN:
 			ereport(ERROR,
@@ -119,9 +123,11 @@ RunRaiseRefused(const RequestKey *key, const ClaimAnswer *answer)
 	elog(ERROR, "unexpected outcome of a claim: %d", (int) answer->outcome);
 }
 
-/* Is an error one that says nothing about the request? */
-static bool
-is_never_a_result(int sqlerrcode)
+/*
+ * RunIsNoResult - is an error one that says nothing about the request?
+ */
+bool
+RunIsNoResult(int sqlerrcode)
 {
 	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
 
@@ -189,7 +195,7 @@ call_recording(Oid function, NullableDatum argument, RunningClaim *claim)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
-		if (is_never_a_result(error->sqlerrcode))
+		if (RunIsNoResult(error->sqlerrcode))
 			ReThrowError(error);
 		result.failed = true;
 		result.value.value = RunErrorDocument(error);
@@ -289,9 +295,14 @@ run_claimed(Log *log, const ClaimRequest *request, const char *handler,
 static bool
 parse_on_error(FunctionCallInfo fcinfo, int arg)
 {
-	char	   *value = PG_ARGISNULL(arg) ? "" :
-		text_to_cstring(PG_GETARG_TEXT_PP(arg));
+	char	   *value;
 
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("on_error must not be null"),
+				 errhint("Use \"rollback\" or \"record\".")));
+	value = text_to_cstring(PG_GETARG_TEXT_PP(arg));
 	if (strcmp(value, "rollback") == 0)
 		return false;
 	if (strcmp(value, "record") == 0)
@@ -352,7 +363,7 @@ idem_run(PG_FUNCTION_ARGS)
 	if (answer.outcome == CLAIM_CLAIMED)
 		run_claimed(&log, &request, handler, function, record, &answer);
 	else if (answer.outcome != CLAIM_REPLAY)
-		RunRaiseRefused(&request.key, &answer);
+		RunRaiseRefused(&request.key, &answer, true);
 
 	result = ClaimResult(fcinfo, &answer);
 	LogClose(&log);

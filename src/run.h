@@ -13,6 +13,8 @@
 
 extern Datum RunErrorDocument(const ErrorData *error);
 COMPAT_NORETURN extern void RunRaiseRefused(const RequestKey *key,
-											const ClaimAnswer *answer);
+											const ClaimAnswer *answer,
+											bool can_wait);
+extern bool RunIsNoResult(int sqlerrcode);
 
 #endif							/* IDEM_RUN_H */

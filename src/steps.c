@@ -14,9 +14,9 @@
  * transactions; and should it not, the next renewal finds the claim taken over
  * and stops the batch.
  *
- * A step that raises rolls its own transaction back.  A further one then ends
- * the claim with a failure that may be retried at once, so that the batch can
- * be called again without waiting for the lease.
+ * A step that raises, or whose commit fails, rolls its own transaction back.  A
+ * further one then ends the claim with a failure that may be retried at once,
+ * so that the batch can be called again without waiting for the lease.
  *
  * Memory: everything that has to outlive the commits is in a context below
  * PortalContext, which lives as long as the CALL; each transaction works in
@@ -114,6 +114,8 @@ copy_arguments(FunctionCallInfo fcinfo)
 	BatchColumn names;
 	int			nsteps;
 
+	/* Whom the scope is closed to learns nothing, not even of functions. */
+	(void) ScopeEnter(key.scope);
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -146,6 +148,33 @@ commit_and_go_on(void)
 {
 	SPI_commit();
 	EnsurePortalSnapshotExists();
+}
+
+/*
+ * The same; where the commit fails (a deferred constraint, a serialization
+ * failure), its error, in the batch's memory.  SPI_commit has begun a new
+ * transaction in that case, too.
+ */
+static ErrorData *
+try_commit(const Steps *steps)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ErrorData  *volatile error = NULL;
+
+	PG_TRY();
+	{
+		SPI_commit();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(steps->context);
+		error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	EnsurePortalSnapshotExists();
+	return error;
 }
 
 static Holder
@@ -196,7 +225,7 @@ claim_batch(Steps *steps)
 	else if (answer.outcome == CLAIM_REPLAY)
 		check_not_failed(steps, &answer);
 	else
-		RunRaiseRefused(&steps->key, &answer);
+		RunRaiseRefused(&steps->key, &answer, false);
 	LogClose(&log);
 	return answer.outcome == CLAIM_CLAIMED;
 }
@@ -227,6 +256,22 @@ report_progress(const Steps *steps, int i)
 	pfree(activity.data);
 }
 
+/* The batch ends the request, not a step of it. */
+static void
+check_not_ended(Log *log, const Holder *holder)
+{
+	LogRow		row;
+
+	if (HolderFind(log, holder, &row) == HOLDER_ENDED)
+		ereport(ERROR,
+				(errcode(ERRCODE_IDEM_ALREADY_FINISHED),
+				 errmsg("step ended the request that it is part of"),
+				 errdetail("%s goes on until its last step.",
+						   RequestDescribe(&holder->key)),
+				 errhint("Let the step return its result, or raise an error; idem_batch() ends the request.")));
+	LogUnpin(log);
+}
+
 /* What a step's transaction does, short of its commit. */
 static void
 do_step(const Steps *steps, int i)
@@ -241,6 +286,7 @@ do_step(const Steps *steps, int i)
 	LogRow		row;
 	Log			log;
 
+	CHECK_FOR_INTERRUPTS();
 	LogOpen(&log);
 	renew_claim(&log, &holder, &row);
 	claim.steps = LogRowInt32(&row, LOG_STEPS);
@@ -250,6 +296,7 @@ do_step(const Steps *steps, int i)
 	{
 		result = HandlerCall(HandlerFind(steps->names[i], false), argument,
 							 &claim);
+		check_not_ended(&log, &holder);
 		(void) CheckpointRecord(&log, &holder, name, result);
 	}
 	LogClose(&log);
@@ -304,8 +351,8 @@ finish_batch(const Steps *steps)
 }
 
 /*
- * After a step that raised: gives the request free for the next call.  Where
- * the claim is lost there is nothing to give.
+ * After an error: gives the request free for the next call.  Where the claim is
+ * lost there is nothing to give.
  */
 static void
 fail_batch(const Steps *steps, const ErrorData *error)
@@ -320,10 +367,20 @@ fail_batch(const Steps *steps, const ErrorData *error)
 	LogOpen(&log);
 	FinishInitEnd(&end, true);
 	end.retry_after = &at_once;
+	end.interrupted = RunIsNoResult(error->sqlerrcode);
 	end.values[RESPONSE_ERROR] = RunErrorDocument(error);
 	end.nulls[RESPONSE_ERROR] = false;
 	(void) FinishRecord(&log, &holder, &end, &verdict, &row);
 	LogClose(&log);
+}
+
+/* Raises an error of the batch, the request given free. */
+static void
+give_up(const Steps *steps, ErrorData *error)
+{
+	fail_batch(steps, error);
+	commit_and_go_on();
+	ReThrowError(error);
 }
 
 /* Does all steps, each in its own transaction; raises what a step raised. */
@@ -334,18 +391,17 @@ do_steps(const Steps *steps)
 	{
 		ErrorData  *error;
 
-		CHECK_FOR_INTERRUPTS();
 		report_progress(steps, i);
 		error = try_step(steps, i);
 		if (error != NULL)
 		{
 			SPI_rollback();
 			EnsurePortalSnapshotExists();
-			fail_batch(steps, error);
-			commit_and_go_on();
-			ReThrowError(error);
 		}
-		commit_and_go_on();
+		else
+			error = try_commit(steps);
+		if (error != NULL)
+			give_up(steps, error);
 	}
 }
 
@@ -357,6 +413,7 @@ Datum
 idem_batch(PG_FUNCTION_ARGS)
 {
 	Steps	   *steps;
+	ErrorData  *error;
 
 	check_autocommit(fcinfo);
 	steps = copy_arguments(fcinfo);
@@ -368,7 +425,9 @@ idem_batch(PG_FUNCTION_ARGS)
 		commit_and_go_on();
 		do_steps(steps);
 		finish_batch(steps);
-		commit_and_go_on();
+		error = try_commit(steps);
+		if (error != NULL)
+			give_up(steps, error);
 	}
 	SPI_finish();
 	PG_RETURN_VOID();

@@ -30,13 +30,15 @@
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "domain.h"
 #include "executor/spi.h"
 #include "funcapi.h"
+#include "isolation.h"
 #include "miscadmin.h"
+#include "tablecache.h"
 #include "target.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -59,8 +61,7 @@ typedef struct PreparedStatement
 /* What is known of a table; everything below valid is in the context. */
 typedef struct TargetCache
 {
-	Oid			relid;
-	bool		valid;
+	TableEntry	entry;
 	MemoryContext context;
 	char	   *name;			/* qualified and quoted */
 	int			nkeys;
@@ -70,50 +71,24 @@ typedef struct TargetCache
 	List	   *statements;
 } TargetCache;
 
-static HTAB *targets = NULL;
-
-/* Counts messages: one may come while a table is looked at. */
-static uint64 generation = 0;
+static TableCache targets = {
+	.name = "idempotency targets",.entry_size = sizeof(TargetCache)
+};
 
 /* Plans to be freed, and how many of our statements are running. */
 static List *dead_plans = NIL;
 static int	running = 0;
 
 static void
-forget_target(Datum arg, Oid relid)
-{
-	HASH_SEQ_STATUS scan;
-	TargetCache *cache;
-
-	generation++;
-	if (relid != InvalidOid)
-	{
-		cache = hash_search(targets, &relid, HASH_FIND, NULL);
-		if (cache != NULL)
-			cache->valid = false;
-		return;
-	}
-	hash_seq_init(&scan, targets);
-	while ((cache = hash_seq_search(&scan)) != NULL)
-		cache->valid = false;
-}
-
-static void
 forget_names(Datum arg, int cacheid, uint32 hashvalue)
 {
-	forget_target((Datum) 0, InvalidOid);
+	TableCacheForgetAll(&targets);
 }
 
 static void
 create_cache(void)
 {
-	HASHCTL		ctl = {0};
-
-	ctl.keysize = sizeof(Oid);
-	ctl.entrysize = sizeof(TargetCache);
-	targets = hash_create("idempotency targets", 64, &ctl,
-						  HASH_ELEM | HASH_BLOBS);
-	CacheRegisterRelcacheCallback(forget_target, (Datum) 0);
+	TableCacheCreate(&targets);
 	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_names, (Datum) 0);
 	CacheRegisterSyscacheCallback(OPEROID, forget_names, (Datum) 0);
 }
@@ -213,6 +188,7 @@ read_key(TargetCache *cache, Relation rel)
 	{
 		AttrNumber	column = index->rd_index->indkey.values[i];
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column - 1);
+		char	   *name;
 
 		cache->key_columns[i] = column;
 
@@ -221,8 +197,9 @@ read_key(TargetCache *cache, Relation rel)
 		 * one.
 		 */
 		TupleDescInitEntry(desc, i + 1, NULL, getBaseType(att->atttypid), -1, 0);
-		appendStringInfo(&condition, "%st.%s %s $%d", i > 0 ? " AND " : "",
-						 quote_identifier(NameStr(att->attname)),
+		name = psprintf("t.%s", quote_identifier(NameStr(att->attname)));
+		appendStringInfo(&condition, "%s%s %s $%d", i > 0 ? " AND " : "",
+						 DomainUnwrap(name, att->atttypid),
 						 equality_operator(index->rd_opfamily[i],
 										   index->rd_opcintype[i]), i + 1);
 	}
@@ -235,7 +212,7 @@ read_key(TargetCache *cache, Relation rel)
 static void
 fill_cache(TargetCache *cache, Relation rel)
 {
-	uint64		before = generation;
+	uint64		messages = targets.messages;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "idempotency target",
 												  ALLOCSET_SMALL_SIZES);
@@ -248,27 +225,26 @@ fill_cache(TargetCache *cache, Relation rel)
 	MemoryContextSwitchTo(caller);
 	MemoryContextSetParent(context, TopMemoryContext);
 	cache->context = context;
-	cache->valid = (before == generation);
+	TableCacheSetValid(&targets, &cache->entry, messages);
 }
 
 static TargetCache *
 find_cache(Relation rel)
 {
-	Oid			relid = RelationGetRelid(rel);
 	TargetCache *cache;
 	bool		found;
 
-	if (targets == NULL)
+	if (!TableCacheIsThere(&targets))
 		create_cache();
 	free_dead_plans();
-	cache = hash_search(targets, &relid, HASH_ENTER, &found);
+	cache = (TargetCache *) TableCacheFind(&targets, RelationGetRelid(rel),
+										   &found);
 	if (!found)
 	{
-		cache->valid = false;
 		cache->context = NULL;
 		cache->statements = NIL;
 	}
-	if (likely(cache->valid))
+	if (likely(cache->entry.valid))
 		return cache;
 
 	drop_statements(cache);
@@ -464,7 +440,7 @@ prepare(const Target *target, TargetStatement statement)
 		elog(ERROR, "could not prepare \"%s\": %s", sql.data,
 			 SPI_result_code_string(SPI_result));
 	/* What was looked up by a name that may be old serves this call only. */
-	if (!cache->valid)
+	if (!cache->entry.valid)
 		return plan;
 	if (list_length(cache->statements) >= MAX_STATEMENTS)
 		drop_statements(cache);
@@ -534,11 +510,17 @@ TargetRun(Target *target, TargetStatement statement)
 		elog(ERROR, "could not run a statement: %s",
 			 SPI_result_code_string(result));
 	if (SPI_processed > 1)
+	{
+		/* One that others have deleted, and one that this transaction made? */
+		if (target->rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ||
+			!target->rel->rd_rel->relhassubclass)
+			IsolationCheck();
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("key fits more than one row of table \"%s\"",
 						RelationGetRelationName(target->rel)),
 				 errhint("Name the table that the row is in, not the one that it inherits from.")));
+	}
 	return SPI_processed;
 }
 

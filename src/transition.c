@@ -245,6 +245,18 @@ set_parameters(Target *target, const Guard *guard, const Step *step,
 					   PointerGetDatum(step->changes), step->changes == NULL);
 }
 
+/* Is the row now in the state that it was sent to? */
+static void
+check_arrived(const Target *target, const Step *step, const Row *row)
+{
+	if (row->state == NULL || strcmp(row->state, step->to) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+				 errmsg("update of table \"%s\" led to another state",
+						RelationGetRelationName(target->rel)),
+				 errhint("Look for a trigger that changes the state.")));
+}
+
 /* Makes the step, or says why not; row is filled unless "not_found". */
 static const char *
 make_step(Target *target, const Step *step, Row *row)
@@ -274,7 +286,10 @@ make_step(Target *target, const Step *step, Row *row)
 		}
 		if (possible && (attempt > 0 || !XactReadOnly) &&
 			run(target, update_statement, row))
+		{
+			check_arrived(target, step, row);
 			return "applied";
+		}
 		if (attempt == 0)
 		{
 			if (!run(target, read_statement, row))

@@ -69,8 +69,7 @@ idem_review_kind(PG_FUNCTION_ARGS)
 		values[judged_columns[i]] = PG_GETARG_DATUM(i);
 		nulls[judged_columns[i]] = PG_ARGISNULL(i);
 	}
-	if (nulls[LOG_SCOPE] || nulls[LOG_STATUS] || nulls[LOG_ATTEMPT] ||
-		nulls[LOG_GRANTED] || nulls[LOG_OPEN_CALLS])
+	if (nulls[LOG_SCOPE] || nulls[LOG_STATUS] || nulls[LOG_ATTEMPT])
 		PG_RETURN_NULL();
 
 	policy = ScopeLook(RequestCheckScope(PG_GETARG_TEXT_PP(0)));

@@ -39,6 +39,7 @@
 
 #include "access/xact.h"
 #include "compat.h"
+#include "isolation.h"
 #include "miscadmin.h"
 #include "rowequal.h"
 #include "utils/datum.h"
@@ -258,8 +259,12 @@ run(WritePlan *plan, SPIPlanPtr statement, WriteValues *values, bool compare,
 	if (rc != SPI_OK_SELECT && rc != SPI_OK_INSERT_RETURNING)
 		elog(ERROR, "conditional write failed: %s", SPI_result_code_string(rc));
 	if (SPI_processed > 1)
+	{
+		/* One that others have deleted, and one that this transaction made. */
+		IsolationCheck();
 		elog(ERROR, "conditional write met %llu rows with one key",
 			 (unsigned long long) SPI_processed);
+	}
 	found = SPI_processed == 1;
 	if (found)
 	{

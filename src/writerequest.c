@@ -144,6 +144,11 @@ choose_updated(WriteShape *shape, const WriteRequest *request)
 	{
 		shape->updated = named_columns(request->rel, request->update_columns,
 									   shape->columns, "update_columns");
+		if (bms_is_member(shape->version_column, shape->updated))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("update_columns must not name the version column"),
+					 errhint("The version guard sets it.")));
 		return;
 	}
 	shape->updated = bms_copy(shape->columns);

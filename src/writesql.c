@@ -16,6 +16,7 @@
 #include "access/sysattr.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_class.h"
+#include "domain.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -75,7 +76,7 @@ static void
 append_result(StringInfo sql, const WriteShape *shape, Relation rel)
 {
 	if (shape->reads_version)
-		appendStringInfo(sql, "t.%s::pg_catalog.int8, ",
+		appendStringInfo(sql, "COALESCE(t.%s, 0)::pg_catalog.int8, ",
 						 column_name(rel, shape->version_column));
 	else
 		appendStringInfoString(sql, "NULL::pg_catalog.int8, ");
@@ -123,6 +124,7 @@ append_key_column(StringInfo sql, const WriteShape *shape, Relation rel, int i)
 										  target->columns[i] - 1);
 	char	   *left = psprintf("t.%s", column_name(rel, att->attnum));
 	char	   *right = psprintf("$%d", param_number(shape, att->attnum));
+	Oid			type = getBaseType(att->atttypid);
 
 	if (target->nulls_conflict)
 		appendStringInfo(sql, "(pg_catalog.num_nulls(%s, %s) OPERATOR(pg_catalog.=) 2 OR ",
@@ -130,8 +132,9 @@ append_key_column(StringInfo sql, const WriteShape *shape, Relation rel, int i)
 	if (target->collations[i] != att->attcollation)
 		left = psprintf("(%s COLLATE %s)", left,
 						collation_name(target->collations[i]));
-	generate_operator_clause(sql, left, att->atttypid, target->operators[i],
-							 right, att->atttypid);
+	generate_operator_clause(sql, DomainUnwrap(left, att->atttypid), type,
+							 target->operators[i],
+							 DomainUnwrap(right, att->atttypid), type);
 	if (target->nulls_conflict)
 		appendStringInfoChar(sql, ')');
 }

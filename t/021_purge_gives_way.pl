@@ -60,6 +60,22 @@ sub remaining
 	return $node->safe_psql($db, 'SELECT count(*) FROM transaction_log');
 }
 
+# With a delay the purge cannot be over yet; without one it may be: then there
+# is more for it to do.
+sub keep_at_work
+{
+	my ($db, $delay) = @_;
+
+	if ($delay eq '0')
+	{
+		make_expired($db) if remaining($db) < $many / 2;
+		return;
+	}
+	cmp_ok(remaining($db), '>', 0, 'the purge was not over');
+	wait_for_worker($db) if $delay eq '20ms';
+	return;
+}
+
 # These fail by themselves, after some seconds of waiting, while others are
 # connected to the database.
 sub succeeds
@@ -93,14 +109,13 @@ foreach my $delay ('20ms', '60s', '0')
 
 	succeeds('ALTER DATABASE tenant RENAME TO renamed',
 		"delay $delay: ALTER DATABASE RENAME");
-	wait_for_worker('renamed') if $delay eq '20ms';
-	cmp_ok(remaining('renamed'), '>', 0, 'the purge was not over');
+	keep_at_work('renamed', $delay);
 	succeeds('CREATE DATABASE copy TEMPLATE renamed',
 		"delay $delay: CREATE DATABASE TEMPLATE");
-	wait_for_worker('renamed') if $delay eq '20ms';
+	keep_at_work('renamed', $delay);
 	succeeds('ALTER DATABASE renamed SET TABLESPACE pg_default',
 		"delay $delay: ALTER DATABASE SET TABLESPACE");
-	cmp_ok(remaining('renamed'), '>', 0, 'the purge was not over');
+	keep_at_work('renamed', $delay);
 	succeeds('DROP DATABASE renamed', "delay $delay: DROP DATABASE");
 	succeeds('DROP DATABASE copy', "delay $delay: DROP DATABASE of the copy");
 }

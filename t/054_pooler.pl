@@ -1,70 +1,57 @@
-# Behind pgbouncer in transaction mode, with fewer servers than clients: part of
-# the regression tests says the same as without it, and claims, tokens and
-# transactions of many clients do not get mixed up.
+# Behind pgbouncer in transaction mode: the regression tests say the same as
+# without it, also when other clients use the server between any two of their
+# transactions, and the hammer finds nothing.
+#
+# IDEM_HAMMER_SECONDS: length of the hammer's run (default 15)
 use strict;
 use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
 
+use Hammer;
 use IPC::Run;
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Pooler;
 use PsqlSession;
 use Test::More;
+use Time::HiRes qw(usleep);
 
-# Tests that keep no state in their session.
-my @REGRESS = qw(fingerprint replay mismatch release);
+plan skip_all => 'needs pgbouncer' if !Pooler::is_there();
+
 my $CLIENTS = 6;
 my $SERVERS = 2;
 my $KEYS = 30;
+my $DATABASE = 'contrib_regression';
 
-my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
-plan skip_all => 'needs pgbouncer' if !$pgbouncer;
+# These keep state in their session on purpose, from one transaction to another,
+# and so have to keep their server.
+my %NEEDS_SESSION = map { $_ => 1 } (
+	# the clock of the tests
+	qw(batch_procedure call call_review checkpoint expiry fail finish history
+	  in_flight lease many mismatch model once policies proof purge readonly
+	  release run schemas unknown),
+	# a role, or a search path
+	qw(conditional_rights guard_ddl privileges search_path transition),
+	# what is replicated, which messages are shown, time-outs, settings of ours
+	qw(guard_state guard_version update conditional_insert conditional_upsert
+	  two_phase durability install),
+	# prepared statements and cursors
+	qw(claim limits));
 
-my $node = PostgreSQL::Test::Cluster->new('main');
-$node->init;
-$node->start;
-my $directory = PostgreSQL::Test::Utils::tempdir_short;
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-
-open(my $ini, '>', "$directory/pgbouncer.ini") or die $!;
-print $ini join("\n",
-	'[databases]',
-	'* = host=' . $node->host . ' port=' . $node->port,
-	'[pgbouncer]',
-	'listen_addr =',
-	"listen_port = $port",
-	"unix_socket_dir = $directory",
-	'auth_type = any',
-	'pool_mode = transaction',
-	"default_pool_size = $SERVERS",
-	'ignore_startup_parameters = extra_float_digits,options',
-	"logfile = $PostgreSQL::Test::Utils::tmp_check/log/pgbouncer.log",
-	'');
-close($ini);
-open(my $log, '>', "$PostgreSQL::Test::Utils::tmp_check/log/054_pgbouncer.out") or die $!;
-# "any" logs everybody in as the user of the database's definition.
-{
-	my $text = slurp_file("$directory/pgbouncer.ini");
-	my $superuser = $node->safe_psql('postgres', 'SELECT current_user');
-	$text =~ s/^(\* = .*)$/$1 user=$superuser/m;
-	open($ini, '>', "$directory/pgbouncer.ini") or die $!;
-	print $ini $text;
-	close($ini);
-}
-my $pooler = IPC::Run::start([ $pgbouncer, "$directory/pgbouncer.ini" ], '>&', $log);
-my $pooled = "host=$directory port=$port dbname=postgres";
-my $up = 0;
-for (1 .. 100)
-{
-	$up = IPC::Run::run([ 'psql', '-Xqc', 'SELECT 1', '-d', $pooled ], '>', '/dev/null', '2>', '/dev/null');
-	last if $up;
-	select(undef, undef, undef, 0.1);
-}
-ok($up, 'the pooler is up');
+my @ALL = sort map { m{([^/]+)\.sql$} } glob("$FindBin::RealBin/../sql/*.sql");
 
 # ---- clients that share servers --------------------------------------------
+
+my $node = PostgreSQL::Test::Cluster->new('main');
+$node->init(extra => [ '-E', 'UTF8', '--locale=C.UTF-8' ]);
+$node->append_conf('postgresql.conf', "wal_level = logical\nmax_prepared_transactions = 20\n");
+$node->start;
+
+my $pooler = Pooler->new($node, 'few', servers => $SERVERS);
+my $pooled = $pooler->connstr('postgres');
 
 $node->safe_psql('postgres', 'CREATE EXTENSION idempotency; CREATE TABLE effect (request_id text, client int)');
 my @clients = map { PsqlSession->new($pooled) } 1 .. $CLIENTS;
@@ -113,21 +100,98 @@ is( $clients[0]->value("SELECT idem_current() IS NULL"), undef, 'nobody is in a 
 $_->close for @clients;
 cmp_ok($node->safe_psql('postgres', q(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')),
 	'<=', $SERVERS + 1, 'with so few servers');
+$pooler->stop;
 
 # ---- the regression tests --------------------------------------------------
 
-my $top = "$FindBin::RealBin/..";
-my $out = '';
-my $passed = IPC::Run::run(
-	[
-		$ENV{PG_REGRESS}, "--inputdir=$top",
-		"--outputdir=$PostgreSQL::Test::Utils::tmp_check", '--use-existing', '--dbname=postgres',
-		"--host=$directory", "--port=$port", '--bindir=', @REGRESS
-	],
-	'>&', \$out);
-ok($passed, 'regression tests through the pooler') or diag($out);
+# What pg_regress sets by options, which do not go through the pooler.
+$node->safe_psql('postgres', "CREATE DATABASE $DATABASE");
+$node->safe_psql('postgres', "ALTER DATABASE $DATABASE SET intervalstyle = 'postgres_verbose'");
 
-$pooler->signal('INT');
-$pooler->finish;
+# Runs one file; what differed from what is expected, or nothing.
+sub regress
+{
+	my ($file) = @_;
+	my $differences = "$PostgreSQL::Test::Utils::tmp_check/regression.diffs";
+	my $out = '';
+
+	unlink $differences;
+	my $passed = eval {
+		IPC::Run::run(
+			[
+				$ENV{PG_REGRESS}, "--inputdir=$FindBin::RealBin/..",
+				"--outputdir=$PostgreSQL::Test::Utils::tmp_check", '--use-existing', "--dbname=$DATABASE",
+				"--host=$pooler->{host}", "--port=$pooler->{port}", '--bindir=', $file
+			],
+			'>&', \$out,
+			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	};
+	return '' if $passed;
+	return ($@ // '') . $out . (-e $differences ? slurp_file($differences) : '');
+}
+
+# Another client, of the same database: claims, finishes, and takes all back.
+sub start_neighbour
+{
+	my $pid = fork;
+
+	die "cannot fork: $!" if !defined $pid;
+	return $pid if $pid;
+
+	my $going = 1;
+	local $SIG{TERM} = sub { $going = 0 };
+	my $session = PsqlSession->new($pooler->connstr($DATABASE));
+	while ($going)
+	{
+		# Errors are no matter: now and then the extension is not there, or the
+		# role that the server was left with may do nothing.
+		$session->run($_)
+		  for 'BEGIN', q(SELECT public.idem_claim('neighbour', '{"a": 1}', wait => '1s')),
+		  q(SELECT public.idem_finish('neighbour', '1')), 'ROLLBACK',
+		  q(SELECT * FROM public.idem_lookup('neighbour'));
+		usleep(1000);
+	}
+	$session->close;
+	POSIX::_exit(0);
+}
+
+$pooler = Pooler->new($node, 'one', servers => 1);
+my $neighbour = start_neighbour();
+for my $file (@ALL)
+{
+	# What a file leaves in its session is not for the next one.
+	$pooler->console("RECONNECT $DATABASE");
+	my $wrong = regress($file);
+	ok($wrong eq '', "$file, with another client between its transactions") or diag($wrong);
+}
+kill('TERM', $neighbour);
+waitpid($neighbour, 0);
+is($?, 0, 'the other client was there to the end');
+$pooler->stop;
+
+# Each transaction on another server, and on one that knows nothing but what
+# the database sets.
+$node->safe_psql('postgres', "ALTER DATABASE $DATABASE SET $_")
+  for "intervalstyle = 'postgres'", 'client_min_messages = warning';
+$pooler = Pooler->new($node, 'new', servers => 3,
+	settings => [ 'server_round_robin = 1', 'server_reset_query_always = 1' ]);
+my @open = map { PsqlSession->new($pooler->connstr($DATABASE)) } 1 .. 3;
+$_->rows('BEGIN') for @open;
+$_->rows('ROLLBACK') for @open;
+$_->close for @open;
+for my $file (grep { !$NEEDS_SESSION{$_} } @ALL)
+{
+	my $wrong = regress($file);
+	ok($wrong eq '', "$file, each transaction on another server") or diag($wrong);
+}
+$pooler->stop;
+$node->stop;
+
+# ---- the hammer ------------------------------------------------------------
+
+$node = Hammer::new_node('hammer');
+$pooler = Pooler->new($node, 'hammer', servers => 5);
+Hammer::run($node, seconds => $ENV{IDEM_HAMMER_SECONDS} || 15, connstr => $pooler->connstr('postgres'));
+$pooler->stop;
 $node->stop;
 done_testing();

@@ -3,10 +3,15 @@
 use strict;
 use warnings;
 
+use FindBin;
+use lib $FindBin::RealBin;
+
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use PsqlSession;
 use Test::More;
 
+my $CLIENTS = 4;
 my $SHARDS = 4;
 my $KEYS = 40;
 
@@ -78,6 +83,25 @@ is($outcome, 'claimed', 'two transactions: claimed');
 is($node->safe_psql('postgres', q(SELECT outcome FROM claim('held', '1'))), 'in_progress', 'a duplicate is told so');
 is($node->safe_psql('postgres', "SELECT finish('held', '2', $token)"), 't', 'finished by the token');
 is($node->safe_psql('postgres', q(SELECT outcome FROM claim('held', '1'))), 'replay', 'and replayed');
+
+# Clients that want the same keys at once.
+my @clients = map { PsqlSession->new($node->connstr('postgres')) } 1 .. $CLIENTS;
+my @wrong;
+for my $n (1 .. $KEYS)
+{
+	my %count;
+
+	$_->start("SELECT outcome FROM claim('race $n', '1')") for @clients;
+	for my $client (@clients)
+	{
+		my ($sqlstate, $row) = $client->answer;
+		$count{ $sqlstate eq '00000' ? $row->[0] : $sqlstate }++;
+	}
+	my $answers = join(' ', map { "$_ $count{$_}" } sort keys %count);
+	push @wrong, "race $n: $answers" if $answers ne 'claimed 1 in_progress ' . ($CLIENTS - 1);
+}
+is(join("\n", @wrong), '', 'of all who want a key at once, by way of the proxy, one gets it');
+$_->close for @clients;
 
 $node->stop;
 done_testing();

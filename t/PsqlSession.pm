@@ -5,12 +5,14 @@
 #
 # A row is a reference to an array of columns, with undef for NULL.  sqlstate
 # is 00000 where all went well, and error_message() tells more where not.
+# An answer that does not come in time ends the test: nothing waits for ever.
 package PsqlSession;
 
 use strict;
 use warnings;
 
 use IPC::Open3;
+use PostgreSQL::Test::Utils;
 
 # Characters that no test uses in its data.
 my $COLUMN_END = "\x01";
@@ -51,6 +53,8 @@ sub answer
 	my ($self) = @_;
 	my @rows;
 
+	local $SIG{ALRM} = sub { die "no answer from the server in time\n" };
+	alarm($PostgreSQL::Test::Utils::timeout_default);
 	while (defined(my $line = readline $self->{out}))
 	{
 		chomp $line;
@@ -59,12 +63,14 @@ sub answer
 			# Where the server is gone there is no SQLSTATE.
 			my $sqlstate = length($1) == 5 ? $1 : $CONNECTION_LOST;
 			$self->{message} = $sqlstate eq '00000' ? '' : $2;
+			alarm(0);
 			return ($sqlstate, @rows);
 		}
 		push @rows,
 		  [ map { $_ eq $NULL_VALUE ? undef : $_ }
 			  split(/$COLUMN_END/, $line, -1) ];
 	}
+	alarm(0);
 	return ($CONNECTION_LOST, @rows);
 }
 
