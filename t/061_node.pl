@@ -77,6 +77,14 @@ const handlers = {
   },
 };
 
+app.post('/outside', idempotent(pool, { scope: 'odd', outside: true, lease: '1 minute' }),
+  caught(async (req, res) => {
+    await req.claim.extend('1 hour');
+    const { rows: [{ left }] } = await pool.query(
+      `SELECT retry_after > '50 minutes' AS left FROM idem_claim($1, scope => 'odd')`,
+      [req.claim.key]);
+    res.json(left);
+  }));
 app.use(idempotent(pool, { scope: 'odd' }));
 for (const [name, handler] of Object.entries(handlers)) {
   app.post(`/${name.replaceAll(' ', '-')}`, caught(handler));
@@ -96,6 +104,14 @@ const server = app.listen(0, '127.0.0.1', async () => {
         response.status < 500 && query === '' ? `${encodeURI(body.slice(0, 20))} ${body.length}` : '');
     }
   }
+  const ask = async (path, body) => {
+    const response = await fetch(`http://127.0.0.1:${port}/${path}`,
+      { method: 'POST', headers: { 'Idempotency-Key': `"${path}-2"` }, body });
+    console.log(`${path}:`, response.status, response.status < 500 ? await response.text() : '');
+  };
+  await ask('outside');
+  await ask('outside');
+  await ask('nothing', 'a body that nobody reads');
   await pool.end();
   server.close();
   server.closeAllConnections?.();
@@ -126,6 +142,9 @@ throws in the middle?x=1: 500 text/html null null null
 swallows an error: 500 text/html null null null
 swallows an error: 500 text/html null null null
 swallows an error?x=1: 500 text/html null null null
+outside: 200 true
+outside: 200 true
+nothing: 500
 PRINTED
 $node->stop;
 done_testing();

@@ -49,6 +49,8 @@ const { createHash } = require('node:crypto');
  * @property {PoolClient} [client]  in the transaction; not with `outside`
  * @property {(write: (client: PoolClient) => Promise<unknown>) => void} [atEnd]
  *   with `outside` only
+ * @property {(lease?: string) => Promise<void>} [extend]  heartbeat, with `outside`
+ *   only; rejects with the code ID001 if somebody has taken over
  */
 
 /**
@@ -128,8 +130,12 @@ async function inTwoTransactions(pool, request, req, res, next) {
   if (row.outcome !== 'claimed') return answer(res, row);
 
   const writes = [];
-  const held = handOn(res, req, next,
-    { key: request.key, ...row, atEnd: (write) => writes.push(write) });
+  const held = handOn(res, req, next, {
+    key: request.key,
+    ...row,
+    atEnd: (write) => writes.push(write),
+    extend: (lease) => transaction(pool, (client) => extend(client, request, row.token, lease)),
+  });
   const response = await held.ended;
   try {
     if (response.code < 500) {
@@ -148,11 +154,11 @@ async function inTwoTransactions(pool, request, req, res, next) {
 }
 
 // Runs the handlers behind this one, with their response held back.
-function handOn(res, req, next, { key, token, attempt, client, atEnd }) {
+function handOn(res, req, next, { key, token, attempt, client, atEnd, extend }) {
   const held = hold(res);
 
   /** @type {Claim} */
-  req.claim = { key, token, attempt, client, atEnd };
+  req.claim = { key, token, attempt, client, atEnd, extend };
   next();
   return held;
 }
@@ -199,7 +205,10 @@ async function claim(client, { key, scope, ttl, lease, wait }, req) {
 
 // Method, target and body make the request.  JSON is handed on as text where
 // the application kept it (rawBody), so that no number goes through a double.
-function whatIsAsked({ method, originalUrl: target, body, rawBody }) {
+function whatIsAsked({ method, originalUrl: target, body, rawBody, headers }) {
+  if (body === undefined && (headers['content-length'] > 0 || headers['transfer-encoding'])) {
+    throw new Error('no parser of the body comes before idempotent()');
+  }
   if (Buffer.isBuffer(body)) {
     return [null, createHash('sha256').update(`${method} ${target}\n`).update(body).digest()];
   }
@@ -258,6 +267,11 @@ function fail(client, { key, scope }, token, response) {
     `SELECT idem_fail($1, response_code => $2, token => $3, scope => $4,
                       retry_after => make_interval(secs => $5))`,
     [key, response.code, token, scope, retryAfterOf(response)]);
+}
+
+function extend(client, { key, scope }, token, lease) {
+  return client.query('SELECT idem_extend($1, lease => $2, token => $3, scope => $4)',
+    [key, lease, token, scope]);
 }
 
 // Keeps a response from being sent, however it is written.
