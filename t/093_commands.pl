@@ -503,7 +503,7 @@ sub take_span
 	my ($page, $span) = @_;
 	my ($line, $text) = @$span{qw(line text)};
 
-	return if $fragments{$text} || $text !~ /[a-z]/ || $text =~ /\.\.\.|…|\.\.\.\)$/ && $text !~ /PG_CONFIG/;
+	return if $fragments{$text} || $text !~ /[a-z]/ || $text =~ /\.\.\.|…/;
 	if (is_setting($text)) { push @settings, $text; }
 	elsif ($text =~ /^(?:SELECT|CALL|SET|RESET|CREATE|DROP|ALTER|GRANT|REVOKE|VACUUM|REINDEX|LISTEN) ./)
 	{
