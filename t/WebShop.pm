@@ -1,6 +1,6 @@
 # The shop of examples/clients in one language, tried over HTTP.
 #
-#	WebShop::try($node, ['python3', "$dir/shop.py"]);	# "PORT" is appended
+#	WebShop::try($node, ['python3', "$dir/shop.py"]);	# it is given port 0
 #
 # Nothing here waits for a time: a request is known to be under way by what it
 # waits for, which is a table lock of the test, or the test itself as the
@@ -15,11 +15,12 @@ use FindBin;
 use IO::Select;
 use IO::Socket::INET;
 use IPC::Run;
+use Language;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use PsqlSession;
 use Test::More;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(time);
 
 my $patience = $PostgreSQL::Test::Utils::timeout_default;
 my ($node, @command, $server, $port, $gateway);
@@ -70,16 +71,11 @@ sub start
 	local $ENV{PGUSER} = 'shop_app';
 	local $ENV{SHOP_GATEWAY} = 'http://127.0.0.1:' . $gateway->sockport . '/charge';
 	my $log = $node->logfile . '.shop';
+	my $printed = PostgreSQL::Test::Utils::tempdir() . '/printed';
 
-	$port = PostgreSQL::Test::Cluster::get_free_port();
-	$server = IPC::Run::start([ @command, $port ], '<', \undef, '>>', $log, '2>>', $log);
-	foreach (1 .. 10 * $patience)
-	{
-		return if IO::Socket::INET->new("127.0.0.1:$port");
-		$server->pump_nb;
-		last unless $server->pumpable || IPC::Run::reap_nb($server);
-		usleep(100_000);
-	}
+	$server = IPC::Run::start([ @command, 0 ], '<', \undef, '>', $printed, '2>>', $log);
+	$port = Language::port_in($printed, sub { !$server->pumpable });
+	return if $port;
 	$server->kill_kill;
 	die "the shop does not start:\n" . slurp_file($log);
 }
@@ -89,7 +85,7 @@ sub stop
 	my ($signal) = @_;
 
 	$server->signal($signal // 'TERM');
-	$server->kill_kill(grace => 30);
+	eval { $server->kill_kill(grace => 30) };
 	return;
 }
 
@@ -548,6 +544,11 @@ sub try_binary
 	is(header($again, 'content-type'), 'image/x-label', 'with their type');
 	is(ask('/labels', 'label-1', "$bytes\0", @type)->{code}, 422, 'other bytes: 422');
 	is(rows_of('labels'), 1, 'one label');
+
+	my $half = post('/labels', 'label-3', 'half', @type, 'Content-Length' => 10);
+	shutdown $half, 1;
+	like(answer($half)->{code}, qr/^(400|none)$/, 'a request that was cut off: refused');
+	is(rows_of(q{labels WHERE content = 'half'}), 0, 'and not carried out');
 
 	$node->safe_psql('postgres',
 		"ALTER TABLE labels ADD CONSTRAINT few CHECK (id < 2)");

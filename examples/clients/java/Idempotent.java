@@ -3,7 +3,6 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.time.Duration;
-import java.util.Optional;
 
 /**
  * Requests that are carried out once, on the extension {@code idempotency}.
@@ -36,13 +35,16 @@ public final class Idempotent {
 
     /** The request was not carried out; {@code code} is what to tell an HTTP client. */
     public static final class Refused extends Exception {
+        private static final long serialVersionUID = 1;
+
         public final int code;
-        public final Optional<Duration> retryAfter;
+        /** When to come back; null where that would not help. */
+        public final Duration retryAfter;
 
         Refused(int code, String message, Duration retryAfter) {
             super(message);
             this.code = code;
-            this.retryAfter = Optional.ofNullable(retryAfter);
+            this.retryAfter = retryAfter;
         }
     }
 

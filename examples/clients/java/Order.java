@@ -2,6 +2,7 @@ import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
+import java.util.stream.Collectors;
 
 /** Places an order once: {@code Order URL KEY ITEM QUANTITY}. */
 public final class Order {
@@ -12,8 +13,7 @@ public final class Order {
         String key = args[1];
         String item = args[2];
         int quantity = Integer.parseInt(args[3]);
-        // A JSON library in real life.
-        String request = "{\"item\": \"%s\", \"quantity\": %d}".formatted(item, quantity);
+        String request = "{\"item\": %s, \"quantity\": %d}".formatted(json(item), quantity);
 
         try (Connection connection = DriverManager.getConnection(args[0])) {
             Idempotent.Reply reply = new Idempotent("shop/orders").run(connection, key,
@@ -37,5 +37,13 @@ public final class Order {
                 return "{\"order_id\": " + row.getInt(1) + "}";
             }
         }
+    }
+
+    /** A string in JSON; a library does it in real life. */
+    private static String json(String text) {
+        return text.chars()
+            .mapToObj(c -> c < ' ' || c == '"' || c == '\\'
+                ? "\\u%04x".formatted(c) : String.valueOf((char) c))
+            .collect(Collectors.joining("", "\"", "\""));
     }
 }

@@ -49,6 +49,8 @@ const { createHash } = require('node:crypto');
  * @property {PoolClient} [client]  in the transaction; not with `outside`
  * @property {(write: (client: PoolClient) => Promise<unknown>) => void} [atEnd]
  *   with `outside` only
+ * @property {(lease?: string) => Promise<void>} [extend]  heartbeat, with `outside`
+ *   only; rejects with the code ID001 if somebody has taken over
  */
 
 /**
@@ -128,8 +130,12 @@ async function inTwoTransactions(pool, request, req, res, next) {
   if (row.outcome !== 'claimed') return answer(res, row);
 
   const writes = [];
-  const held = handOn(res, req, next,
-    { key: request.key, ...row, atEnd: (write) => writes.push(write) });
+  const held = handOn(res, req, next, {
+    key: request.key,
+    ...row,
+    atEnd: (write) => writes.push(write),
+    extend: (lease) => transaction(pool, (client) => extend(client, request, row.token, lease)),
+  });
   const response = await held.ended;
   try {
     if (response.code < 500) {
@@ -137,7 +143,7 @@ async function inTwoTransactions(pool, request, req, res, next) {
         for (const write of writes) await write(client);
         await finish(client, request, row.token, response);
       });
-    } else if (response.code === 503 && response.retryAfter > 0) {
+    } else if (response.code === 503 && retryAfterOf(response) > 0) {
       await transaction(pool, (client) => fail(client, request, row.token, response));
     }
   } catch (error) {
@@ -148,11 +154,11 @@ async function inTwoTransactions(pool, request, req, res, next) {
 }
 
 // Runs the handlers behind this one, with their response held back.
-function handOn(res, req, next, { key, token, attempt, client, atEnd }) {
+function handOn(res, req, next, { key, token, attempt, client, atEnd, extend }) {
   const held = hold(res);
 
   /** @type {Claim} */
-  req.claim = { key, token, attempt, client, atEnd };
+  req.claim = { key, token, attempt, client, atEnd, extend };
   next();
   return held;
 }
@@ -199,7 +205,10 @@ async function claim(client, { key, scope, ttl, lease, wait }, req) {
 
 // Method, target and body make the request.  JSON is handed on as text where
 // the application kept it (rawBody), so that no number goes through a double.
-function whatIsAsked({ method, originalUrl: target, body, rawBody }) {
+function whatIsAsked({ method, originalUrl: target, body, rawBody, headers }) {
+  if (body === undefined && (headers['content-length'] > 0 || headers['transfer-encoding'])) {
+    throw new Error('no parser of the body comes before idempotent()');
+  }
   if (Buffer.isBuffer(body)) {
     return [null, createHash('sha256').update(`${method} ${target}\n`).update(body).digest()];
   }
@@ -241,26 +250,42 @@ function problem(res, status, title, more = {}) {
 }
 
 function finish(client, { key, scope }, token, { code, headers, body }) {
+  const stored = headers.filter(([name]) => !NOT_STORED.has(name.toLowerCase()));
+
   return client.query(
     `SELECT idem_finish($1, response_code => $2, token => $3, scope => $4,
                         response_headers => $5, response_bytes => $6)`,
-    [key, code, token, scope, JSON.stringify(headers), body]);
+    [key, code, token, scope, JSON.stringify(stored), body]);
 }
 
-function fail(client, { key, scope }, token, { code, retryAfter }) {
+function retryAfterOf({ headers }) {
+  return Number(headers.find(([name]) => name.toLowerCase() === 'retry-after')?.[1]);
+}
+
+function fail(client, { key, scope }, token, response) {
   return client.query(
     `SELECT idem_fail($1, response_code => $2, token => $3, scope => $4,
                       retry_after => make_interval(secs => $5))`,
-    [key, code, token, scope, retryAfter]);
+    [key, response.code, token, scope, retryAfterOf(response)]);
+}
+
+function extend(client, { key, scope }, token, lease) {
+  return client.query('SELECT idem_extend($1, lease => $2, token => $3, scope => $4)',
+    [key, lease, token, scope]);
 }
 
 // Keeps a response from being sent, however it is written.
 function hold(res) {
   const own = ['write', 'end', 'writeHead', 'flushHeaders'].map((name) => [name, res[name]]);
-  const restore = () => Object.assign(res, Object.fromEntries(own));
+  const restore = () => {
+    Object.assign(res, Object.fromEntries(own));
+    for (const name of res.getHeaderNames()) res.removeHeader(name);
+  };
   let chunks = [];
   let code;
+  let response;
   const add = (chunk, encoding) => {
+    if (response) return;
     // Another status than that of the first write: nothing is sent yet, so an
     // error that comes in the middle can still be told, and nothing else is.
     if (res.statusCode !== code) chunks = [];
@@ -285,19 +310,23 @@ function hold(res) {
       add(...rest);
       const callback = rest.at(-1);
       if (typeof callback === 'function') res.once('finish', callback);
-      resolve({ code, headers: headersOf(res), body: Buffer.concat(chunks),
-        retryAfter: Number(res.getHeader('Retry-After')) });
+      response ??= { code, headers: headersOf(res), body: Buffer.concat(chunks) };
+      resolve(response);
       return res;
     };
   });
 
   return {
     ended,
-    send() { restore(); res.end(Buffer.concat(chunks)); },
-    forget() {
+    // As it was when it ended, whatever has been done to it since.
+    send() {
       restore();
-      for (const name of res.getHeaderNames()) res.removeHeader(name);
+      res.statusCode = response.code;
+      for (const [name, value] of response.headers) res.appendHeader(name, value);
+      res.end(response.body);
     },
+    // For somebody else to answer.
+    forget: restore,
   };
 }
 
@@ -313,7 +342,6 @@ function setHeaders(res, headers) {
 // In order, and each of those that are repeated.
 function headersOf(res) {
   return res.getRawHeaderNames()
-    .filter((name) => !NOT_STORED.has(name.toLowerCase()))
     .flatMap((name) => [res.getHeader(name)].flat().map((one) => [name, String(one)]));
 }
 

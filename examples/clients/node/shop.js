@@ -119,4 +119,6 @@ app.use((error, req, res, next) => { // eslint-disable-line no-unused-vars
   problem(res, status, STATUS_CODES[status] ?? 'Error');
 });
 
-app.listen(Number(process.argv[2]), '127.0.0.1');
+const server = app.listen(Number(process.argv[2]), '127.0.0.1', () => {
+  console.log(`http://127.0.0.1:${server.address().port}`);
+});

@@ -127,6 +127,7 @@ ROUTES: Dict[str, Tuple[Callable[..., Reply], bool, Callable[[Any], bool]]] = {
 
 class Shop(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = 60  # for a client that stops in the middle
 
     def do_POST(self) -> None:
         request = self.body()
@@ -146,7 +147,11 @@ class Shop(BaseHTTPRequestHandler):
             self.close_connection = True
             return problem(411, "Content-Length is missing")
         if int(length) <= MAX_BODY:
-            return self.rfile.read(int(length))
+            body = self.rfile.read(int(length))
+            if len(body) == int(length):
+                return body
+            self.close_connection = True
+            return problem(400, "The body was cut off")
         # Who is cut off while he sends may not hear why.
         for start in range(0, min(int(length), 8 * MAX_BODY), MAX_BODY):
             self.rfile.read(min(MAX_BODY, int(length) - start))
@@ -269,4 +274,6 @@ def retry_after(interval: timedelta) -> Tuple[str, str]:
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Shop).serve_forever()
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Shop)
+    print(f"http://127.0.0.1:{server.server_port}", flush=True)
+    server.serve_forever()
