@@ -633,7 +633,8 @@ COMMENT ON COLUMN @extschema@.idem_review.settle_call IS 'What to call to settle
 
 /* The exact times of a live claim would tell its token. */
 CREATE VIEW @extschema@.idem_log WITH (security_barrier) AS
-    SELECT l.scope, l.request_id, l.status, l.attempt, l.response_code, l.claimed_by,
+    SELECT l.scope, l.request_id, l.status, l.attempt,
+           CASE WHEN l.status OPERATOR(pg_catalog.<>) 'processing' THEN l.response_code END AS response_code, l.claimed_by,
            CASE WHEN l.status OPERATOR(pg_catalog.=) ANY (ARRAY['processing', 'unknown'])
                 THEN pg_catalog.date_trunc('second', l.created_at) ELSE l.created_at END AS created_at,
            l.completed_at, pg_catalog.date_trunc('second', l.locked_until) AS locked_until, l.retry_at,

@@ -1,40 +1,39 @@
 #!/usr/bin/python3
-"""One client of the chaos run: works on hot keys until it is stopped or killed.
+"""A client of the chaos run: works on hot keys until it is killed.
 
-What it means to do goes into its journal, on disk, before it is sent, and what
-came of it afterwards: ok, failed (with a SQLSTATE) or unknown.  Nobody but the
-checker draws conclusions.
+    client.py NAME SEED DIRECTORY DSN KINDS
 
-    client.py NAME SEED DIRECTORY DSN
+KINDS is "all", kinds of work with commas between (see KINDS), or "finish_calls":
+that one carries out what waits for an outside call, and ends.
+
+The journal, DIRECTORY/NAME.journal, has a line before each step (its intent)
+and one after (ok, failed or unknown), each on disk before the client goes on.
 """
 
 import json
 import os
 import random
-import select
+import signal
 import socket
 import sys
 import threading
 import time
 
 import psycopg2
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
-LEASES_S = (0.3, 0.5, 0.8)
 WINDOW_S = 1            # hot keys change that often
 PAUSE_S = 0.02          # between two pieces of work, at most
-RUSH_S = 0.25           # moments at which clients meet
-RUSH_KEYS = 20
 KEYS = 6                # so many at a time
 LASTING_KEYS = 3        # these expire soon and come again
 SHORT_TTL_S = 1
 LONG_TTL_S = 600
 SLOW_SHARE = 0.5        # of clients, whose work takes longer than their leases
 DROP_SHARE = 0.03       # of commits, whose connection is cut
-FLUSHED_SHARE = 0.05    # of one-transaction work, with synchronous_commit = on
+CRASH_SHARE = 0.02      # of moments between record, send and answer
 
 # What an operation may be refused with, beside the ends of connections.
 REFUSED_END = {'ID001', 'ID002', 'ID003', 'ID009'}
-REFUSED_RUN = {'ID005', 'ID006'}
 # Cancels, shutdowns, and what a server is short of while it goes down and up.
 INTERRUPTED = {'57014', '57P01', '57P02', '57P03', '57P05', '53300', '40P01', '55P03'}
 
@@ -56,11 +55,17 @@ class Client:
         self.name = name
         self.random = random.Random(seed)
         self.slow = self.random.random() < SLOW_SHARE
+        self.calm = False           # nothing is cut, nobody crashes
+        self.flushed = False        # is the present transaction's commit?
+        self.directory = directory
         self.dsn = dsn
         self.number = 0
         self.conn = None
         self.journal = os.open(os.path.join(directory, name + '.journal'),
                                os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def chance(self, share):
+        return not self.calm and self.random.random() < share
 
     # ---- journal -------------------------------------------------------
 
@@ -73,17 +78,22 @@ class Client:
         """Does one thing with its intent and its outcome in the journal."""
         self.number += 1
         number = self.number
+        self.conn.notices.clear()
         self.note('intent', n=number, kind=kind, **what)
         try:
             result = action()
         except psycopg2.Error as error:
             self.after_error(number, kind, error, refused, what)
+        if self.was_left_waiting():
+            self.note('unknown', n=number, kind=kind, error='not replicated', **what)
+            raise Interrupted()
         self.note('ok', n=number, kind=kind, result=result, **what)
         return result
 
     def after_error(self, number, kind, error, refused, what):
         code = error.pgcode
-        lost = self.conn is None or self.conn.closed or code is None
+        # 08P01 is how a pooler says that it has lost the server.
+        lost = self.conn is None or self.conn.closed or code is None or code.startswith('08')
         self.note('unknown' if lost else 'failed', n=number, kind=kind,
                   sqlstate=code, error=str(error).strip()[:500], **what)
         if lost or code in INTERRUPTED:
@@ -93,12 +103,26 @@ class Client:
         self.note('violation', what='%s: unexpected %s %s' % (kind, code, str(error).strip()[:500]))
         raise Refused() from error
 
+    def was_left_waiting(self):
+        """Did a commit that should be on a standby give up waiting for that?"""
+        if not self.conn.notices:
+            return False
+        found = any('synchronous replication' in notice for notice in self.conn.notices)
+        self.conn.notices.clear()
+        return found
+
+    def crash_at_times(self, where):
+        if self.chance(CRASH_SHARE):
+            self.note('crash', where=where)
+            os.kill(os.getpid(), signal.SIGKILL)
+
     # ---- connection ----------------------------------------------------
 
     def connect(self):
         while self.conn is None or self.conn.closed:
             try:
-                self.conn = psycopg2.connect(self.dsn, application_name='chaos client ' + self.name)
+                self.conn = psycopg2.connect(self.dsn, application_name='chaos client ' + self.name,
+                                             connect_timeout=5)
                 self.conn.autocommit = True
             except psycopg2.OperationalError:
                 time.sleep(0.1)
@@ -119,10 +143,9 @@ class Client:
     def commit(self):
         """COMMIT; at times the connection is cut once it was sent."""
         timer = None
-        if self.random.random() < DROP_SHARE:
+        if self.chance(DROP_SHARE):
             sock = socket.socket(fileno=os.dup(self.conn.fileno()))
-            timer = threading.Timer(self.random.random() * 0.002,
-                                    lambda: sock.shutdown(socket.SHUT_RDWR))
+            timer = threading.Timer(self.random.random() * 0.002, cut, (sock,))
             timer.start()
         try:
             self.sql('COMMIT')
@@ -135,25 +158,22 @@ class Client:
 
     def recover(self):
         """Whatever the transaction was at, it ends."""
+        if self.conn is None or self.conn.closed:
+            return
         try:
-            if self.conn is not None and not self.conn.closed:
+            if self.conn.info.transaction_status != TRANSACTION_STATUS_IDLE:
                 self.sql('ROLLBACK')
-        except psycopg2.Error:
-            pass
-        try:
-            if self.conn is not None and self.conn.closed == 0:
-                self.sql('SELECT 1')
         except psycopg2.Error:
             self.conn.close()
 
     # ---- keys ----------------------------------------------------------
 
-    def key(self):
+    def key(self, prefix=''):
         """A hot key with its ttl."""
         if self.random.random() < 0.3:
-            return 'lasting-%d' % self.random.randrange(LASTING_KEYS), SHORT_TTL_S
+            return '%slasting-%d' % (prefix, self.random.randrange(LASTING_KEYS)), SHORT_TTL_S
         window = int(time.time() / WINDOW_S) - (self.random.random() < 0.2)
-        return 'w%d-%d' % (window, self.random.randrange(KEYS)), LONG_TTL_S
+        return '%sw%d-%d' % (prefix, window, self.random.randrange(KEYS)), LONG_TTL_S
 
     def body(self, key):
         return json.dumps({'key': key})
@@ -163,210 +183,98 @@ class Client:
 
     def work(self, lease):
         """Takes as long as the work outside would."""
-        longest = lease * 1.6 if self.slow else lease * 0.3
-        time.sleep(self.random.random() * longest)
+        if not self.calm:
+            longest = lease * 1.6 if self.slow else lease * 0.3
+            time.sleep(self.random.random() * longest)
 
     # ---- statements of the protocol --------------------------------------
 
-    def claim(self, key, ttl, lease, wait=0):
+    def claim(self, key, ttl, lease, wait=0, scope=''):
         """outcome and token; replays are compared by the checker."""
         def action():
             row = self.sql(
                 'SELECT outcome, token, attempt, status, response_body::text, expires_at::text'
-                ' FROM idem_claim(%s, %s, ttl => %s, lease => %s, wait => %s)',
-                key, self.body(key), seconds(ttl), seconds(lease), seconds(wait))
-            if len(row) != 1 or row[0][0] not in ('claimed', 'replay', 'in_progress'):
+                ' FROM idem_claim(%s, %s, ttl => %s, lease => %s, wait => %s, scope => %s)',
+                key, self.body(key), seconds(ttl), seconds(lease), seconds(wait), scope)
+            foreseen = ('claimed', 'replay', 'in_progress') + (('unknown',) if scope else ())
+            if len(row) != 1 or row[0][0] not in foreseen:
                 self.note('violation', what='claim of %s answered %r' % (key, row))
             return row[0]
         return self.step('claim', action, key=key, lease=lease)
 
-    def record_effect(self, key, mode):
+    def record_effect(self, key, mode, scope=''):
         """The effect, in the transaction of the finish and after it."""
         self.sql('INSERT INTO effect (request_id, life, token, status, body, created_at, expires_at, mode, client)'
                  ' SELECT request_id, life, token, status, coalesce(response_body, error)::text, created_at,'
                  ' expires_at, %s, %s FROM transaction_log WHERE scope = %s AND request_id = %s',
-                 mode, self.name, '', key)
+                 mode, self.name, scope, key)
 
-    def end(self, key, token, mode, final_failure=False):
+    def end(self, key, token, mode, final_failure=False, scope='', answer=None):
         """Finishes, records the effect and commits, all in one step."""
-        answer = json.dumps(self.answer())
+        answer = answer or json.dumps(self.answer())
         given = token if mode == 'two' else None
 
         def action():
             if mode == 'two':
                 self.begin()
             if final_failure:
-                recorded = self.one('SELECT idem_fail(%s, %s, token => %s, final => true)', key, answer, given)
+                recorded = self.one('SELECT idem_fail(%s, %s, token => %s, final => true, scope => %s)',
+                                    key, answer, given, scope)
             else:
-                recorded = self.one('SELECT idem_finish(%s, %s, token => %s)', key, answer, given)
+                recorded = self.one('SELECT idem_finish(%s, %s, token => %s, scope => %s)',
+                                    key, answer, given, scope)
             if recorded:
-                self.record_effect(key, mode)
+                self.record_effect(key, mode, scope)
             self.commit()
             return recorded
         return self.step('finish', action, REFUSED_END, key=key, token=token, mode=mode,
                          answer=answer, flushed=mode == 'two' or self.flushed)
 
-    # ---- kinds of work ---------------------------------------------------
+    # ---- life --------------------------------------------------------------
 
-    def one_transaction(self):
-        key, ttl = self.key()
-        self.begin()
-        self.flushed = self.random.random() < FLUSHED_SHARE
-        self.sql('SET LOCAL synchronous_commit = %s', 'on' if self.flushed else 'off')
-        row = self.claim(key, ttl, 0.5, self.random.choice((0, 0, 0, 0.3)))
-        if row[0] != 'claimed':
-            self.sql('ROLLBACK')
-            return
-        self.work(0.1)
-        if self.random.random() < 0.1:
-            self.sql('ROLLBACK')
-            return
-        self.end(key, row[1], 'one', self.random.random() < 0.1)
+    def once(self, kind):
+        """One piece of work, whatever becomes of it; what it returns, or None."""
+        self.connect()
+        self.flushed = False
+        result = None
+        try:
+            result = kind(self)
+        except (Refused, Interrupted):
+            pass
+        except psycopg2.Error as error:
+            # A statement beside the protocol's: only faults may end it.
+            if error.pgcode is not None and error.pgcode not in INTERRUPTED and not error.pgcode.startswith('08'):
+                self.note('violation', what='unexpected %s %s' % (error.pgcode, str(error).strip()[:500]))
+        self.recover()
+        return result
 
-    def claim_committed(self):
-        """A claim in a transaction of its own, with its acknowledgement."""
-        key, ttl = self.key()
-        lease = self.random.choice(LEASES_S)
-        if self.random.random() < 0.5:
-            row = self.claim(key, ttl, lease, self.random.choice((0, 0, 0.3)))
-        else:
-            self.begin()
-            row = self.claim(key, ttl, lease)
-            self.step('commit', self.commit, key=key, token=row[1])
-        if row[0] != 'claimed':
-            return None
-        self.note('held', key=key, token=row[1], lease=lease)
-        return key, row[1], lease
-
-    def two_transactions(self):
-        held = self.claim_committed()
-        if held is None:
-            return
-        key, token, lease = held
-        self.work(lease)
-        dice = self.random.random()
-        if dice < 0.1:
-            self.step('release', lambda: self.one('SELECT idem_release(%s, %s)', key, token),
-                      REFUSED_END, key=key, token=token)
-            return
-        if dice < 0.2:
-            self.step('fail', lambda: self.one('SELECT idem_fail(%s, %s, token => %s, retry_after => %s)',
-                                               key, '"again"', token, '50 ms'),
-                      REFUSED_END, key=key, token=token)
-            return
-        if dice < 0.25:
-            return                      # forgets it
-        if dice < 0.5:
-            self.step('extend', lambda: str(self.one('SELECT idem_extend(%s, token => %s)', key, token)),
-                      REFUSED_END, key=key, token=token)
-            self.work(lease)
-        self.end(key, token, 'two', self.random.random() < 0.1)
-        if self.random.random() < 0.2:  # the answer was lost, says the client
-            self.step('again', lambda: self.one('SELECT idem_finish(%s, %s, token => %s)', key, '"other"', token),
-                      REFUSED_END, key=key, token=token)
-
-    def steps(self):
-        held = self.claim_committed()
-        if held is None:
-            return
-        key, token, lease = held
-        for name in ('a', 'b', 'c'):
-            def action(name=name):
-                self.begin()
-                first = self.one('SELECT idem_checkpoint(%s, %s, %s, %s)', key, name, '1', token)
-                if first:
-                    self.sql('INSERT INTO step_effect SELECT request_id, life, %s, %s FROM transaction_log'
-                             ' WHERE scope = %s AND request_id = %s', name, token, '', key)
-                self.commit()
-                return first
-            self.step('checkpoint', action, REFUSED_END, key=key, token=token, step=name)
-            self.work(lease / 2)
-        self.end(key, token, 'two')
-
-    def run(self):
-        key, ttl = self.key()
-        def action():
-            return self.sql('SELECT outcome, response_body::text, expires_at::text'
-                            ' FROM idem_run(%s, %s, %s, ttl => %s)',
-                            key, self.body(key), 'chaos_handler', seconds(ttl))[0]
-        self.step('run', action, REFUSED_RUN, key=key)
-
-    def batch(self):
-        keys = list({self.key()[0] for _ in range(4)})
-        self.random.shuffle(keys)
-        self.work_in_one(keys)
-
-    def rush(self):
-        """The same new keys as others at the same moment, neck and neck."""
-        moment = int(time.time() / RUSH_S) + 1
-        time.sleep(moment * RUSH_S - time.time())
-        self.work_in_one(['rush%d-%d' % (moment, i) for i in range(RUSH_KEYS)])
-
-    def work_in_one(self, keys):
-        self.begin()
-        def claim():
-            return self.sql('SELECT request_id, outcome, token, response_body::text, expires_at::text'
-                            ' FROM idem_claim_many(%s, ttl => %s) ORDER BY ordinality',
-                            keys, seconds(SHORT_TTL_S))
-        rows = self.step('claim_many', claim, keys=keys)
-        mine = [row for row in rows if row[1] == 'claimed']
-        if not mine:
-            self.sql('ROLLBACK')
-            return
-        answers = [json.dumps(self.answer()) for _ in mine]
-        def finish():
-            self.sql('SELECT * FROM idem_finish_many(%s, %s::jsonb[])', [row[0] for row in mine], answers)
-            for row in mine:
-                self.record_effect(row[0], 'one')
-            self.commit()
-            return True
-        self.step('finish_many', finish, REFUSED_END, answers=answers, flushed=False,
-                  tokens=[[row[0], row[2]] for row in mine])
-
-    def once(self):
-        message = 'm%d-%d' % (int(time.time() / WINDOW_S), self.random.randrange(KEYS))
-        def action():
-            self.begin()
-            first = self.one('SELECT idem_once(%s)', message)
-            if first:
-                self.sql('INSERT INTO message_effect VALUES (%s, %s)', message, self.name)
-            self.work(0.1)
-            self.commit()
-            return first
-        self.step('once', action, message=message)
-
-    def transition(self):
-        order = str(self.random.randrange(1, 7))
-        to_state = self.random.choice(('created', 'paid', 'shipped', 'cancelled'))
-        def action():
-            self.begin()
-            version = None
-            if self.random.random() < 0.5:
-                version = self.one('SELECT version FROM orders WHERE id = %s', order)
-            row = self.sql('SELECT outcome, state, version FROM idem_transition(%s, %s, %s, expected_version => %s)',
-                           'orders', order, to_state, version)[0]
-            self.commit()
-            return row
-        self.step('transition', action, order=order, to=to_state)
-
-    def loop(self):
-        kinds = ([self.one_transaction] * 4 + [self.two_transactions] * 7 + [self.steps] * 2
-                 + [self.run] * 3 + [self.batch] * 2 + [self.rush] * 3 + [self.once] * 2 + [self.transition] * 2)
+    def loop(self, kinds):
         self.note('start', slow=self.slow)
         while True:
-            self.connect()
-            self.flushed = False
-            try:
-                self.random.choice(kinds)()
-            except (Refused, Interrupted):
-                pass
-            except psycopg2.Error as error:
-                # A statement beside the protocol's: only faults may end it.
-                if error.pgcode not in INTERRUPTED and error.pgcode is not None:
-                    self.note('violation', what='unexpected %s %s' % (error.pgcode, str(error).strip()[:500]))
-            self.recover()
+            self.once(self.random.choice(kinds))
             time.sleep(self.random.random() * PAUSE_S)
 
 
+def cut(sock):
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass                        # the server was faster
+
+
+def main(name, seed, directory, dsn, kinds):
+    import calls            # they use this module
+    import work
+    client = Client(name, seed, directory, dsn)
+    if kinds == 'finish_calls':
+        return calls.finish_calls(client)
+    often = dict(work.KINDS, **calls.KINDS)
+    names = list(often) if kinds == 'all' else kinds.split(',')
+    client.loop([often[kind][0] for kind in names for _ in range(often[kind][1])])
+    return 0
+
+
 if __name__ == '__main__':
-    Client(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4]).loop()
+    sys.dont_write_bytecode = True
+    sys.modules['client'] = sys.modules['__main__']
+    sys.exit(main(*sys.argv[1:]))

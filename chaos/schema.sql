@@ -38,3 +38,23 @@ SELECT idem_machine('order', '{created}', '{created->paid,paid->shipped,paid->ca
 SELECT idem_guard_state('orders', 'state', 'order');
 SELECT idem_guard_version('orders');
 INSERT INTO orders (id, state) SELECT i, 'created' FROM generate_series(1, 6) i;
+
+-- Steps of idem_batch.
+CREATE FUNCTION chaos_step_a(request jsonb) RETURNS jsonb LANGUAGE sql AS $$
+    INSERT INTO step_effect
+    SELECT l.request_id, l.life, 'chaos_step_a', c.token
+      FROM idem_current() c JOIN transaction_log l USING (scope, request_id);
+    SELECT to_jsonb(pg_sleep(0.05)::text);
+$$;
+CREATE FUNCTION chaos_step_b(request jsonb) RETURNS jsonb LANGUAGE sql AS $$
+    INSERT INTO step_effect
+    SELECT l.request_id, l.life, 'chaos_step_b', c.token
+      FROM idem_current() c JOIN transaction_log l USING (scope, request_id);
+    SELECT c.checkpoints FROM idem_current() c;
+$$;
+SELECT idem_configure('batch', lease => '1s', ttl => '10min');
+
+-- The providers of stub.py, and their time-outs as calls.py knows them.
+SELECT idem_provider('keyed', accepts_key => true, can_inquire => false, timeout => '1s');
+SELECT idem_provider('askable', accepts_key => false, can_inquire => true, timeout => '1.2s');
+SELECT idem_provider('mute', accepts_key => false, can_inquire => false, timeout => '1.2s');

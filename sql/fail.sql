@@ -23,6 +23,9 @@ SELECT outcome, retry_after FROM idem_claim('fail-1', '{"a": 1}');
 SET idempotency.test_clock = '2030-01-01 00:00:30';
 SELECT status, retry_after FROM idem_lookup('fail-1');
 SELECT outcome, token > :token AS grows, attempt, status, retry_after, created_at, checkpoints FROM idem_claim('fail-1', '{"a": 1}');
+-- what runs again shows no response, but why it does
+SELECT status, attempt, error, response_code FROM idem_lookup('fail-1');
+SELECT status, attempt, response_code FROM idem_log WHERE request_id = 'fail-1';
 -- the token before is worth nothing now
 SELECT probe.sqlstate(format('SELECT idem_fail(%L, %L, 503, %s)', 'fail-1', '{"why": "down"}', :token));
 SELECT probe.sqlstate(format('SELECT idem_finish(%L, token => %s)', 'fail-1', :token));

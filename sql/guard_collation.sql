@@ -1,7 +1,7 @@
 -- Guards of columns whose collation holds different strings to be equal
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS idempotency;
-SELECT count(*) = 0 AS skip FROM pg_collation WHERE collprovider = 'i' \gset
+SELECT count(*) = 0 AS skip FROM pg_collation WHERE collname = 'und-x-icu' \gset
 \if :skip
 \quit
 \endif

@@ -138,7 +138,7 @@ SELECT * FROM idem_transition('gd', '1', 'shipped');
 SET ROLE gd_app;
 SELECT * FROM idem_transition('gd', '1', 'shipped');
 RESET ROLE;
-SELECT key, from_state, to_state, changed_by FROM idempotency_machine_history WHERE target = 'public.gd' ORDER BY changed_at;
+SELECT key, from_state, to_state, NULLIF(changed_by, current_user) AS changed_by FROM idempotency_machine_history WHERE target = 'public.gd' ORDER BY changed_at;
 
 -- row security: what is hidden is not found, what may not be written is not
 GRANT UPDATE ON gd TO gd_app;

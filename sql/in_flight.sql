@@ -38,14 +38,6 @@ SELECT * FROM flying WHERE request_id ~ '^own';
 ROLLBACK;
 SELECT count(*) FROM flying WHERE request_id ~ '^own';
 
--- prepared: in flight until it is decided, without a process
-BEGIN;
-SELECT outcome FROM idem_claim('prepared', scope => 'fly');
-PREPARE TRANSACTION 'fly';
-SELECT * FROM flying WHERE request_id = 'prepared';
-ROLLBACK PREPARED 'fly';
-SELECT count(*) FROM flying WHERE request_id = 'prepared';
-
 -- times to the second, nothing of what is stored
 RESET idempotency.test_clock;
 SELECT outcome FROM idem_claim('real', scope => 'fly');

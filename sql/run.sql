@@ -392,7 +392,9 @@ SELECT probe.raises($$SELECT idem_run('run-1', '{"item": "cup"}', 'shop.place', 
 SET idempotency.test_clock = '2030-01-01 12:00:00+00';
 SELECT token FROM idem_claim('ref-2', scope => 'run') \gset
 SELECT idem_fail('ref-2', '{"secret": "stored body"}', token => :token, scope => 'run', retry_after => '90 s');
+SET intervalstyle = 'iso_8601';
 SELECT probe.raises($$SELECT idem_run('ref-2', NULL, 'shop.place', scope => 'run')$$);
+SET intervalstyle = 'postgres';
 SELECT idem_configure('run-manual', on_lease_expiry => 'manual');
 SELECT outcome FROM idem_claim('ref-3', '{"secret": "stored body"}', scope => 'run-manual');
 SET idempotency.test_clock = '2030-01-01 12:02:00+00';

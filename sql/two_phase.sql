@@ -131,6 +131,14 @@ CREATE TABLE probe.t ();
 PREPARE TRANSACTION 'regress_idem_9';
 ROLLBACK PREPARED 'regress_idem_9';
 
+-- in flight until it is decided, without a process
+BEGIN;
+SELECT outcome FROM idem_claim('prepared', scope => 'two_phase/flying');
+PREPARE TRANSACTION 'flying';
+SELECT request_id, state, attempt, pid, waiting FROM idem_in_flight WHERE scope = 'two_phase/flying';
+ROLLBACK PREPARED 'flying';
+SELECT count(*) FROM idem_in_flight WHERE scope = 'two_phase/flying';
+
 SELECT idem_unconfigure('two/manual');
 DELETE FROM transaction_log WHERE request_id LIKE 'two-%';
 DROP SCHEMA probe CASCADE;

@@ -132,6 +132,17 @@ judge_state(const Guard *guard, Relation rel, HeapTuple new, bool is_new,
 }
 
 /*
+ * Servers before 15.5 and 16.1 fire AFTER UPDATE for a row that MERGE has moved
+ * to another partition, without a new version of it.  The move was a deletion
+ * and an insertion, which are judged as such.
+ */
+static bool
+is_no_update(const TriggerData *data)
+{
+	return TRIGGER_FIRED_BY_UPDATE(data->tg_event) && data->tg_newtuple == NULL;
+}
+
+/*
  * idem_guard_state_check - AFTER ROW trigger of a state guard.
  */
 Datum
@@ -145,6 +156,8 @@ idem_guard_state_check(PG_FUNCTION_ARGS)
 
 	if (guard->state_column == InvalidAttrNumber)
 		refuse_foreign_trigger(data);
+	if (is_no_update(data))
+		return PointerGetDatum(NULL);
 
 	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 		judge_state(guard, rel, data->tg_newtuple, false,
@@ -325,6 +338,9 @@ idem_guard_version_check(PG_FUNCTION_ARGS)
 
 	if (guard->version_column == InvalidAttrNumber)
 		refuse_foreign_trigger(data);
+
+	if (is_no_update(data))
+		return PointerGetDatum(NULL);
 
 	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
 		before = integer_value(old, RelationGetDescr(rel),

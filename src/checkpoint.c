@@ -348,7 +348,7 @@ idem_checkpoints(PG_FUNCTION_ARGS)
 
 	ResultInitSet(fcinfo);
 	LogOpen(&log);
-	policy = ScopeEnter(key.scope);
+	policy = ScopeEnterToLook(key.scope);
 	if (LogFetch(&log, &key, GetActiveSnapshot(), &row) &&
 		StateJudge(&row, &policy, ClockNow()) != STATE_ABSENT &&
 		LogRowInt32(&row, LOG_STEPS) > 0)

@@ -55,7 +55,7 @@
 #define MAX_TURNS 16
 
 /* What a caller is told to wait where somebody is just removing the row. */
-#define BRIEF_RETRY_US (10 * 1000)
+#define BRIEF_RETRY_US INT64CONST(10000)
 
 PG_FUNCTION_INFO_V1(idem_claim);
 

@@ -80,12 +80,17 @@ DefinitionFind(Relation rel, Datum key)
 	return tuple;
 }
 
-/* Is each column of the row already what it is to be? */
-static bool
-row_is_same(Relation rel, HeapTuple old, Datum *values, bool *nulls)
+/*
+ * DefinitionIsSame - is each column of the row (or NULL for none) already what
+ * it is to be?
+ */
+bool
+DefinitionIsSame(Relation rel, HeapTuple old, Datum *values, bool *nulls)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 
+	if (old == NULL)
+		return false;
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
@@ -113,7 +118,7 @@ DefinitionWrite(Relation rel, HeapTuple old, Datum *values, bool *nulls)
 {
 	HeapTuple	tuple;
 
-	if (old != NULL && row_is_same(rel, old, values, nulls))
+	if (DefinitionIsSame(rel, old, values, nulls))
 		return false;
 
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
@@ -124,6 +129,22 @@ DefinitionWrite(Relation rel, HeapTuple old, Datum *values, bool *nulls)
 	CacheInvalidateRelcache(rel);
 	CommandCounterIncrement();
 	return true;
+}
+
+/*
+ * DefinitionIsThere - is the row of the first column's key what the values say?
+ * Looks without a lock that would stop others, or be stopped: applications
+ * define what they need at every start.
+ */
+bool
+DefinitionIsThere(Oid table, Datum *values, bool *nulls)
+{
+	Relation	rel = table_open(table, AccessShareLock);
+	bool		same = DefinitionIsSame(rel, DefinitionFind(rel, values[0]),
+										values, nulls);
+
+	table_close(rel, AccessShareLock);
+	return same;
 }
 
 /*

@@ -14,6 +14,9 @@
 extern Relation DefinitionOpen(Oid table);
 extern void DefinitionClose(Relation rel);
 extern HeapTuple DefinitionFind(Relation rel, Datum key);
+extern bool DefinitionIsSame(Relation rel, HeapTuple old, Datum *values,
+							 bool *nulls);
+extern bool DefinitionIsThere(Oid table, Datum *values, bool *nulls);
 extern bool DefinitionWrite(Relation rel, HeapTuple old, Datum *values,
 							bool *nulls);
 extern void DefinitionDelete(Relation rel, HeapTuple old);

@@ -97,16 +97,18 @@ append_scalar(StringInfo form, const JsonbValue *value)
 	}
 }
 
-static bool
-is_excluded(const Exclusion *exclusion, const char *path, int len)
+static int
+compare_paths(const void *a, const void *b)
 {
-	for (int i = 0; i < exclusion->npaths; i++)
-	{
-		if (strncmp(exclusion->paths[i], path, len) == 0 &&
-			exclusion->paths[i][len] == '\0')
-			return true;
-	}
-	return false;
+	return strcmp(*(char *const *) a, *(char *const *) b);
+}
+
+/* The path is followed by a zero byte. */
+static bool
+is_excluded(const Exclusion *exclusion, const char *path)
+{
+	return bsearch(&path, exclusion->paths, exclusion->npaths, sizeof(char *),
+				   compare_paths) != NULL;
 }
 
 static void append_container(StringInfo form, JsonbIterator **it,
@@ -187,6 +189,7 @@ append_members(StringInfo form, JsonbIterator **it,
 		int			outer_len = path ? path->len : 0;
 		Member		member = {.at = form->len};
 
+		CHECK_FOR_INTERRUPTS();
 		member.key = to_utf8(key.val.string.val, key.val.string.len,
 							 &member.key_len);
 		append_bytes(form, 'k', member.key, member.key_len);
@@ -198,8 +201,7 @@ append_members(StringInfo form, JsonbIterator **it,
 		}
 		append_next(form, it, exclusion, path);
 		member.len = form->len - member.at;
-		if (path != NULL && is_excluded(exclusion, path->data + 1,
-										path->len - 1))
+		if (path != NULL && is_excluded(exclusion, path->data + 1))
 			form->len = member.at;
 		else
 		{
@@ -242,6 +244,7 @@ append_container(StringInfo form, JsonbIterator **it, JsonbIteratorToken kind,
 	appendStringInfoChar(form, '[');
 	while ((token = JsonbIteratorNext(it, &element, false)) != WJB_END_ARRAY)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (token == WJB_ELEM)
 			append_scalar(form, &element);
 		else
@@ -302,6 +305,7 @@ read_exclusion(ArrayType *exclude)
 			exclusion.paths[exclusion.npaths++] =
 				TextDatumGetCString(elements[i]);
 	}
+	qsort(exclusion.paths, exclusion.npaths, sizeof(char *), compare_paths);
 	return exclusion;
 }
 

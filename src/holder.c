@@ -40,7 +40,7 @@
 Holder
 HolderFromArgs(FunctionCallInfo fcinfo, int token_arg, int scope_arg)
 {
-	Holder		holder;
+	Holder		holder = {0};
 
 	holder.key = RequestKeyFromArgs(fcinfo, 0, scope_arg);
 	holder.has_token = !PG_ARGISNULL(token_arg);

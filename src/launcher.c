@@ -66,7 +66,7 @@
 #define LONGEST_PAUSE_US	(5 * USECS_PER_MINUTE)
 
 /* Longest sleep; everything that matters sets the latch. */
-#define LONGEST_SLEEP_MS	(10 * 60 * 1000)
+#define LONGEST_SLEEP_MS	INT64CONST(600000)	/* ten minutes */
 
 /* datconnlimit of a database whose drop was interrupted. */
 #define CONNLIMIT_INVALID_DB	(-2)

@@ -109,6 +109,15 @@ fill_judged(const LogRow *row, RequestState state, TimestampTz now,
 	if (state == STATE_LEASED || state == STATE_UNKNOWN)
 		nulls[LOOKUP_EXPIRES_AT] = true;	/* it never does as it is */
 
+	/* What runs again has no response; the row keeps the last one's for a release. */
+	if (LogRowStatus(row) == LOG_PROCESSING)
+	{
+		nulls[LOOKUP_RESPONSE_CODE] = true;
+		nulls[LOOKUP_RESPONSE_HEADERS] = true;
+		nulls[LOOKUP_RESPONSE_BODY] = true;
+		nulls[LOOKUP_RESPONSE_BYTES] = true;
+	}
+
 	/* The exact times of a live claim would tell its token. */
 	if (LogRowStatus(row) == LOG_PROCESSING || LogRowStatus(row) == LOG_UNKNOWN)
 	{
@@ -154,7 +163,7 @@ idem_lookup(PG_FUNCTION_ARGS)
 
 	key = RequestKeyFromArgs(fcinfo, 0, 1);
 	LogOpen(&log);
-	policy = ScopeEnter(key.scope);
+	policy = ScopeEnterToLook(key.scope);
 	now = ClockNow();
 	if (LogFetch(&log, &key, GetActiveSnapshot(), &row))
 		state = judge(&row, &policy, now);

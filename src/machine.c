@@ -636,6 +636,8 @@ idem_machine(PG_FUNCTION_ARGS)
 	values[COLUMN_MACHINE] = PG_GETARG_DATUM(0);
 	values[COLUMN_INITIAL] = initial_array(machine);
 	values[COLUMN_TRANSITIONS] = transition_array(machine);
+	if (DefinitionIsThere(CatalogTable(IDEM_TABLE_MACHINE), values, nulls))
+		PG_RETURN_VOID();
 	rel = DefinitionOpen(CatalogTable(IDEM_TABLE_MACHINE));
 	if (DefinitionWrite(rel, DefinitionFind(rel, values[COLUMN_MACHINE]),
 						values, nulls))

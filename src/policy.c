@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/htup_details.h"
 #include "access/xlog.h"
 #include "catalog.h"
@@ -99,6 +100,25 @@ fill_definition(FunctionCallInfo fcinfo, Relation rel, HeapTuple old,
 }
 
 /*
+ * Is the definition already what it is to be?  Looks without a lock that would
+ * stop others, or be stopped by one who waits for an open claim.
+ */
+static bool
+changes_nothing(FunctionCallInfo fcinfo, const text *scope)
+{
+	Relation	rel = table_open(CatalogTable(IDEM_TABLE_SCOPE), AccessShareLock);
+	HeapTuple	old = DefinitionFind(rel, PointerGetDatum(scope));
+	Datum		values[SCOPE_NATTS];
+	bool		nulls[SCOPE_NATTS];
+	bool		same;
+
+	fill_definition(fcinfo, rel, old, values, nulls);
+	same = DefinitionIsSame(rel, old, values, nulls);
+	table_close(rel, AccessShareLock);
+	return same;
+}
+
+/*
  * idem_configure(scope text, ttl interval, lease interval, wait interval,
  *				  on_lease_expiry text, max_attempts int,
  *				  backoff_base interval, backoff_cap interval,
@@ -115,8 +135,11 @@ idem_configure(PG_FUNCTION_ARGS)
 	Relation	rel;
 
 	check_arguments(fcinfo);
+	(void) ScopeEnterToLook(scope);
+	if (changes_nothing(fcinfo, scope))
+		PG_RETURN_VOID();
 	rel = DefinitionOpen(CatalogTable(IDEM_TABLE_SCOPE));
-	(void) ScopeEnter(scope);
+	(void) ScopeEnterToLook(scope);
 	old = DefinitionFind(rel, PointerGetDatum(scope));
 	fill_definition(fcinfo, rel, old, values, nulls);
 	if (DefinitionWrite(rel, old, values, nulls))
@@ -137,7 +160,7 @@ idem_unconfigure(PG_FUNCTION_ARGS)
 	Relation	rel;
 
 	rel = DefinitionOpen(CatalogTable(IDEM_TABLE_SCOPE));
-	(void) ScopeEnter(scope);
+	(void) ScopeEnterToLook(scope);
 	old = DefinitionFind(rel, PointerGetDatum(scope));
 	if (old != NULL)
 	{

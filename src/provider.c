@@ -118,6 +118,8 @@ idem_provider(PG_FUNCTION_ARGS)
 		values[i] = PG_GETARG_DATUM(i);
 		nulls[i] = PG_ARGISNULL(i);
 	}
+	if (DefinitionIsThere(CatalogTable(IDEM_TABLE_PROVIDER), values, nulls))
+		PG_RETURN_VOID();
 	rel = DefinitionOpen(CatalogTable(IDEM_TABLE_PROVIDER));
 	(void) DefinitionWrite(rel, DefinitionFind(rel, PointerGetDatum(name)),
 						   values, nulls);

@@ -34,6 +34,7 @@
 #include "result.h"
 #include "run.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -48,13 +49,20 @@ typedef struct HandlerResult
 	NullableDatum value;		/* its result, or its error */
 } HandlerResult;
 
+/* The same whatever the session's intervalstyle: programs read it. */
 static char *
 describe_retry_after(const ClaimAnswer *answer)
 {
+	struct pg_itm parts;
+	char	   *text;
+
 	if (answer->nulls[CLAIM_COL_RETRY_AFTER])
 		return _("unknown");
-	return DatumGetCString(DirectFunctionCall1(interval_out,
-											   answer->values[CLAIM_COL_RETRY_AFTER]));
+	text = palloc(MAXDATELEN + 1);
+	interval2itm(*DatumGetIntervalP(answer->values[CLAIM_COL_RETRY_AFTER]),
+				 &parts);
+	EncodeInterval(&parts, INTSTYLE_POSTGRES, text);
+	return text;
 }
 
 static void

@@ -302,12 +302,12 @@ ScopeResolve(const text *scope)
 }
 
 /*
- * ScopeEnter - policy of a scope that the current user wants to work in, with
- * the slot that it is counted in; an error that says nothing about its contents
- * where it is closed to him.
+ * ScopeEnterToLook - policy of a scope that the current user wants to look into
+ * or to define; an error that says nothing about its contents where it is
+ * closed to him.  Nothing of it is counted.
  */
 ScopePolicy
-ScopeEnter(const text *scope)
+ScopeEnterToLook(const text *scope)
 {
 	ScopePolicy policy = ScopeLook(scope);
 
@@ -317,7 +317,17 @@ ScopeEnter(const text *scope)
 				 errmsg("permission denied for scope \"%s\"",
 						text_to_cstring(scope)),
 				 errdetail("The scope belongs to a role whose privileges the current user does not have.")));
-	return with_stat_slot(scope, policy);
+	return policy;
+}
+
+/*
+ * ScopeEnter - the same for a scope that he wants to work in, with the slot that
+ * it is counted in.
+ */
+ScopePolicy
+ScopeEnter(const text *scope)
+{
+	return with_stat_slot(scope, ScopeEnterToLook(scope));
 }
 
 /*

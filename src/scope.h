@@ -56,6 +56,7 @@ typedef struct ScopePolicy
 extern ScopePolicy ScopeLook(const text *scope);
 extern ScopePolicy ScopeResolve(const text *scope);
 extern bool ScopeIsOpen(const ScopePolicy *policy);
+extern ScopePolicy ScopeEnterToLook(const text *scope);
 extern ScopePolicy ScopeEnter(const text *scope);
 extern ScopePolicy ScopeEnterForClaim(const text *scope);
 

@@ -115,7 +115,7 @@ copy_arguments(FunctionCallInfo fcinfo)
 	int			nsteps;
 
 	/* Whom the scope is closed to learns nothing, not even of functions. */
-	(void) ScopeEnter(key.scope);
+	(void) ScopeEnterToLook(key.scope);
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),

@@ -382,7 +382,11 @@ idem_transition(PG_FUNCTION_ARGS)
 	SPI_connect();
 	outcome = make_step(&target, &step, &row);
 	if (row.state != NULL)
-		row.state = strcpy(SPI_palloc(strlen(row.state) + 1), row.state);
+	{
+		Size		size = strlen(row.state) + 1;
+
+		row.state = memcpy(SPI_palloc(size), row.state, size);
+	}
 	SPI_finish();
 	relation_close(target.rel, NoLock);
 

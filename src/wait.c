@@ -199,18 +199,21 @@ lease_pause(const Waiter *waiter, TimestampTz until, int longest)
  *
  * Where there is shared memory, the holder's commit wakes us.  The first call
  * only says that we want to be woken, since the claim may have ended after the
- * row was looked at; without shared memory we look again and again, at growing
- * intervals.
+ * row was looked at; without shared memory, and on a standby, whose primary
+ * wakes nobody here, we look again and again, at growing intervals.
  */
 static void
 await_lease(Waiter *waiter, TimestampTz until)
 {
-	if (!waiter->prepared)
+	bool		woken = !RecoveryInProgress();
+
+	if (woken && !waiter->prepared)
 	{
 		waiter->prepared = true;
 		WakeupPrepare(waiter->key);
 	}
-	else if (!WakeupSleep(waiter->key,
+	else if (!woken ||
+			 !WakeupSleep(waiter->key,
 						  lease_pause(waiter, until, LONGEST_SLEEP_MS),
 						  claim_wait_event()))
 	{
@@ -222,14 +225,14 @@ await_lease(Waiter *waiter, TimestampTz until)
 /*
  * WaitFor - waits until it is worth to look again; false where the time is up.
  *
- * Nothing is waited for on a standby: transactions of the primary hold no
- * locks there.
+ * Transactions are not waited for on a standby: those of the primary hold no
+ * locks there, and what they have not committed is not seen.
  */
 bool
 WaitFor(Waiter *waiter, const Blocker *blocker)
 {
-	if (waiter->deadline == 0 || RecoveryInProgress() ||
-		milliseconds_left(waiter) == 0)
+	if (waiter->deadline == 0 || milliseconds_left(waiter) == 0 ||
+		(blocker->kind == BLOCKER_XACT && RecoveryInProgress()))
 		return false;
 
 	if (waiter->started == 0)

@@ -48,7 +48,7 @@ sub claim_on_standby
 {
 	my ($key, $more) = @_;
 	my ($sqlstate, $row) = $on_standby->run(
-		"SELECT outcome, status, response_code, response_body FROM idem_claim('$key', '{\"n\": 1}', wait => '1 day'"
+		"SELECT outcome, status, response_code, response_body FROM idem_claim('$key', '{\"n\": 1}', wait => '1 ms'"
 		  . ($more // '')
 		  . ')');
 	return $sqlstate eq '00000'
@@ -126,7 +126,7 @@ is( $on_standby->value("SELECT outcome FROM idem_claim('done', '{\"n\": 2}')"),
 	'mismatch',
 	'another request under the key is refused');
 is(claim_on_standby('leased'), 'in_progress processing - -',
-	'a live lease is respected, and not waited for');
+	'a live lease is respected');
 is(claim_on_standby('changing'), 'in_progress processing - -',
 	'so is one that is being extended');
 is(claim_on_standby('backoff'), 'in_progress failed - -',
@@ -146,6 +146,18 @@ for my $isolation ('REPEATABLE READ', 'READ COMMITTED')
 	is(claim_on_standby('new'), '25006', "no claim at $isolation");
 	$on_standby->rows('ROLLBACK');
 }
+
+# A lease is waited for, until its holder on the primary has ended it.
+# (The session on the primary has a transaction open.)
+$token{awaited} = $primary->safe_psql('postgres', q(SELECT token FROM idem_claim('awaited', '{"n": 1}', lease => '1 day')));
+catch_up();
+$on_standby->start("SELECT outcome, response_body FROM idem_claim('awaited', '{\"n\": 1}', wait => '1 day')");
+ok( $standby->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%awaited%' AND wait_event_type = 'Extension'"),
+	'a claim waits on the standby');
+$primary->safe_psql('postgres', "SELECT idem_finish('awaited', '\"at last\"', token => $token{awaited})");
+my ($answer, $awaited) = $on_standby->answer;
+is("$answer @$awaited", '00000 replay "at last"', 'and tells the end');
 
 # ---- ending and defining ---------------------------------------------------
 

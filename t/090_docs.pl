@@ -1,6 +1,7 @@
-# What README.md and docs say is so: their SQL runs and answers as shown, the
-# example prints what it did, and nothing is left out of docs/reference or made
-# up.  Pages that show parts of other files have tests of their own.
+# What README.md and docs say is so: their SQL runs and answers as shown, and the
+# example prints what it did.  Pages that show parts of other files have tests of
+# their own; what is not SQL is in 093_commands.pl, and whether the reference is
+# complete in 094_reference.pl.
 #
 # A block of SQL runs in a session of its own, in one database per file:
 #
@@ -14,48 +15,22 @@ use strict;
 use warnings;
 
 use FindBin;
+use lib $FindBin::RealBin;
+
+use Markdown;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $source = "$FindBin::RealBin/..";
-my @reference_pages = sort glob("$source/docs/reference/*.md");
 my @pages = (
 	"$source/README.md",
-	grep({ !m{/(cookbook|operations|sharding)\.md$} } sort glob("$source/docs/*.md")),
-	@reference_pages);
+	grep({ !m{/(cookbook|sharding)\.md$} } sort glob("$source/docs/*.md")),
+	sort glob("$source/docs/reference/*.md"));
 
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->start;
-
-# Code blocks of a page: {lang, state, line, text, shown}.
-sub blocks_of
-{
-	my ($page) = @_;
-	my (@blocks, $open, $last);
-	my $number = 0;
-
-	foreach my $line (split /\n/, slurp_file($page))
-	{
-		$number++;
-		if ($open)
-		{
-			if ($line eq '```') { $last = $open; undef $open; }
-			else { $open->{text} .= "$line\n"; }
-		}
-		elsif ($line =~ /^```(\w*)(?: error (\w{5}))?$/)
-		{
-			$open = { lang => $1, state => $2 // '00000', line => $number,
-				text => '' };
-			$last->{shown} = $open
-			  if $last && $last->{lang} eq 'sql' && $1 eq 'text';
-			push @blocks, $open;
-		}
-		elsif ($line ne '') { undef $last; }
-	}
-	return grep { $_->{lang} eq 'sql' } @blocks;
-}
 
 # What psql prints for a block, and the SQLSTATE of its last error.
 sub run_block
@@ -94,79 +69,19 @@ sub page_runs
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
 	$node->safe_psql($database, 'CREATE EXTENSION idempotency')
 	  unless $name eq 'README';
-	foreach my $block (blocks_of($page))
+	foreach my $block (Markdown::blocks($page))
 	{
+		my ($error) = ($block->{info} // '') =~ /^sql(?: error (\w{5}))?$/ or next;
 		my ($printed, $state) = run_block($database, $block);
 		my $where = "$name.md line $block->{line}";
 
-		is($state, $block->{state}, "$where: SQLSTATE") or diag($printed);
+		is($state, $error // '00000', "$where: SQLSTATE") or diag($printed);
 		is($printed, tidy($block->{shown}{text}), "$where: output")
 		  if $block->{shown};
 	}
 }
 
 page_runs($_) foreach @pages;
-
-# ---- nothing left out, nothing made up --------------------------------------
-
-my $reference = join "\n", map { slurp_file($_) } @reference_pages;
-
-sub in_reference
-{
-	my ($kind, $query) = @_;
-
-	foreach my $name (split /\n/, $node->safe_psql('page_tables', $query))
-	{
-		ok($reference =~ /(?<![\w.])\Q$name\E(?!\w)/, "$kind $name is documented");
-	}
-}
-
-my $members = q{FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-	AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
-	AND e.extname = 'idempotency' JOIN };
-
-in_reference('function',
-	"SELECT DISTINCT proname $members pg_proc o ON o.oid = d.objid
-		AND d.classid = 'pg_proc'::regclass ORDER BY 1");
-in_reference('table or view',
-	"SELECT relname $members pg_class o ON o.oid = d.objid
-		AND d.classid = 'pg_class'::regclass AND relkind IN ('r', 'v')
-	  ORDER BY 1");
-in_reference('column',
-	"SELECT DISTINCT attname $members pg_class o ON o.oid = d.objid
-		AND d.classid = 'pg_class'::regclass AND relkind IN ('r', 'v')
-	   JOIN pg_attribute a ON attrelid = o.oid AND attnum > 0 ORDER BY 1");
-in_reference('setting',
-	q{LOAD 'idempotency'; SELECT name FROM pg_settings
-	   WHERE name LIKE 'idempotency.%' ORDER BY 1});
-
-my %known = map { $_ => 1 } split /\n/, $node->safe_psql(
-	'page_tables', "
-	SELECT proname $members pg_proc o ON o.oid = d.objid AND d.classid = 'pg_proc'::regclass
-	UNION SELECT relname $members pg_class o ON o.oid = d.objid AND d.classid = 'pg_class'::regclass
-	UNION SELECT tgname $members pg_class o ON o.oid = d.objid AND d.classid = 'pg_class'::regclass
-		JOIN pg_trigger t ON tgrelid = o.oid");
-foreach my $page (@pages)
-{
-	my ($name) = $page =~ m{([^/]+)$};
-	my %named = map { $_ => 1 } slurp_file($page) =~ /\b(idem_\w+)/g;
-
-	is(join(' ', grep { !$known{$_} } sort keys %named),
-		'', "$name: every idem_ name exists");
-}
-
-foreach my $page (@pages)
-{
-	my ($dir, $name) = $page =~ m{(.*)/([^/]+)$};
-	my @links = slurp_file($page) =~ /\]\(([^)#:]+)(?:#[^)]*)?\)/g;
-
-	is(join(' ', grep { !-e "$dir/$_" } @links), '', "$name: links lead somewhere");
-}
-
-my $map = slurp_file("$source/docs/internals.md");
-my @sources = map { m{([^/]+)$} } sort glob("$source/src/*.c");
-is(join(' ', grep { $map !~ /`\Q$_\E`/ } @sources),
-	'', 'internals.md knows all files');
 
 # ---- the example -------------------------------------------------------------
 

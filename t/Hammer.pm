@@ -235,6 +235,7 @@ sub make_end
 	elsif ($dice < 18)
 	{
 		$end{kind} = 'fail';
+		$end{finish_started} = time;
 		$rows = statement($c,
 			"SELECT idem_fail('$claim->{key}', "
 			  . literal($end{body})
@@ -264,7 +265,6 @@ sub make_end
 	}
 	note_record($c, 'BROKEN', "$end{kind} answered otherwise")
 	  if $rows->[0][0] ne 't';
-	$end{finish_started} //= time;
 	return \%end;
 }
 

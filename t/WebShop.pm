@@ -88,7 +88,7 @@ sub stop
 	my ($signal) = @_;
 
 	$server->signal($signal // 'TERM');
-	$server->kill_kill(grace => 30);
+	eval { $server->kill_kill(grace => 30) };
 	return;
 }
 
