@@ -28,6 +28,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $source = "$FindBin::RealBin/..";
+# What the pages of the clients show is run by 066_readmes.pl.
 my @pages = grep { !m{^examples/clients/} } Markdown::pages($source);
 my $tmp = PostgreSQL::Test::Utils::tempdir_short();
 my $checkout = "$tmp/src";
