@@ -28,6 +28,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $source = "$FindBin::RealBin/..";
+# What the pages of the clients show is run by 066_readmes.pl.
 my @pages = grep { !m{^examples/clients/} } Markdown::pages($source);
 my $tmp = PostgreSQL::Test::Utils::tempdir_short();
 my $checkout = "$tmp/src";
@@ -394,6 +395,10 @@ my %not_run = (
 	'ci/setup --build' => [ 'examples/demo runs it', sub { like(slurp_file("$source/examples/demo"), qr{/ci/setup" --build}, $_[0]); } ],
 	'sudo ci/matrix' => [ $machine, \&is_sound ],
 	'sudo ci/matrix --package' => [ $machine, \&is_sound ],
+	'ci/lint' => [ $minutes, \&is_sound ],
+	'ci/memory valgrind SOURCE' => [ $minutes, \&is_sound ],
+	'ci/memory sanitizers SOURCE' => [ $minutes, \&is_sound ],
+	'IDEM_RANDOM_SECONDS=600 make installcheck REGRESS= ISOLATION= PROVE_TESTS=t/050_random_calls.pl' => [$minutes],
 	'bench/run-all' => [ $minutes, \&is_sound ],
 	'bench/run-all /tmp/try quick' => [ $minutes, \&is_sound ],
 	'chaos/run' => [ $faults, \&is_sound ],
