@@ -84,7 +84,7 @@ sub start_server
 	{
 		$command = here($command) =~ s/ &$//r;
 		chdir $dir or die $!;
-		exec 'sh', '-c', ($command =~ s/((?:[A-Z]+=\S+ )*)/$1exec /r) . " >$printed"
+		exec 'sh', '-c', "exec env $command >$printed"
 		  or die $!;
 	}
 	push @servers, $pid;
