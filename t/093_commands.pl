@@ -419,7 +419,7 @@ my %not_run = (
 # Code within the text that begins like a command or a statement, and is only
 # spoken of.
 my %fragments = map { $_ => 1 } (
-	'pg_dump -t', 'growth -m 10', 'SET key NX EX', 'SET NX', 'SET TABLESPACE',
+	'pg_dump -t', 'growth -m 10', 'DROP OWNED BY', 'SET key NX EX', 'SET NX', 'SET TABLESPACE',
 	'CALL idem_batch', 'CALL idem_batch: step 2 of 5: etl.report', 'CREATE EXTENSION', 'CREATE TRIGGER', 'DROP DATABASE', 'DROP EXTENSION',
 	'ALTER DATABASE', 'ALTER ROLE', 'ALTER TABLE', 'GRANT SET ON PARAMETER', 'VACUUM FULL',
 	'REINDEX CONCURRENTLY', 'REINDEX INDEX CONCURRENTLY');
