@@ -111,10 +111,11 @@ class Chaos:
     # ---- commands of administrators ------------------------------------------
 
     def reindex(self):
-        # A stopped REINDEX CONCURRENTLY leaves an invalid index behind.
+        # A stopped REINDEX CONCURRENTLY leaves invalid indexes behind.
         table = self.random.choice(TABLES)
-        for (index,) in self.server.sql('SELECT indexrelid::regclass::text FROM pg_index'
-                                        ' WHERE NOT indisvalid AND indrelid = %s::regclass', table):
+        for (index,) in self.server.sql('SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class t'
+                                        ' ON indrelid IN (t.oid, t.reltoastrelid)'
+                                        ' WHERE NOT indisvalid AND t.oid = %s::regclass', table):
             self.server.sql('DROP INDEX ' + index)
         self.server.sql('REINDEX TABLE CONCURRENTLY ' + table)
 

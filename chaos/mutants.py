@@ -56,6 +56,13 @@ MUTANTS = {
         'won = insert_index_entries(log, slot, false, false, false);',
         {'every answer is one of the protocol'},
         'rush', ['reload']),
+    # A call that nobody can know about is sent again, instead of asking a person.
+    'no_review': Mutant(
+        'src/callstate.c',
+        '{CALL_DO_SEND, CALL_DO_INQUIRE, CALL_DO_REVIEW}',
+        '{CALL_DO_SEND, CALL_DO_SEND, CALL_DO_SEND}',
+        {'a life of a key is charged once', 'a call is sent again only where that is safe'},
+        'pay', ['restart_provider', 'kill_client']),
 }
 NAMES = sorted(MUTANTS)
 

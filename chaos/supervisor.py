@@ -20,9 +20,10 @@ from services import Clients, Pooler, Provider
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALM_S = (4, 60)            # at least, at most; else a share of the run
 CALM_SHARE = 0.05
-QUIET_S = 420               # for all that comes before and after the faults
 FINISH_CALLS_S = 90
-CHECK_S = 300
+CHECK_S = 300               # and a share of the run, which has written that much
+CHECK_SHARE = 0.3
+QUIET_S = 180               # for all else that comes before and after the faults
 
 
 def say(*what):
@@ -38,6 +39,15 @@ def log_is_clean(site):
         with open(server.log, encoding='utf-8', errors='replace') as lines:
             found += [line.rstrip() for line in lines if bad.search(line) and not excused.search(line.rstrip())]
     return ['server log: ' + line for line in found[:10]]
+
+
+def check_s(options):
+    return CHECK_S + CHECK_SHARE * options.minutes * 60
+
+
+def longest_s(options):
+    """After which a run is taken for stuck."""
+    return options.minutes * 60 + QUIET_S + check_s(options)
 
 
 class Run:
@@ -95,7 +105,7 @@ class Run:
     def check(self):
         brief = [] if self.options.calm else ['brief']
         done = subprocess.run([sys.executable, HERE + '/check.py', self.site.directory, self.site.primary.dsn, *brief],
-                              stdin=subprocess.DEVNULL, timeout=CHECK_S)
+                              stdin=subprocess.DEVNULL, timeout=check_s(self.options))
         result = os.path.join(self.site.directory, 'broken')
         if done.returncode not in (0, 1) or not os.path.exists(result):
             raise RuntimeError('the checker failed')
@@ -125,7 +135,7 @@ def stuck(site):
 
 def one_run(options, site):
     """0 if all invariants hold, 1 if one is broken."""
-    watch = threading.Timer(options.minutes * 60 + QUIET_S, stuck, (site,))
+    watch = threading.Timer(longest_s(options), stuck, (site,))
     watch.daemon = True
     watch.start()
     run = Run(options, site)
@@ -151,4 +161,4 @@ def one_run(options, site):
 
 def limit_s(options):
     """After which guard.py ends a run whose own watch did not."""
-    return options.minutes * 60 + QUIET_S + 60
+    return longest_s(options) + 60

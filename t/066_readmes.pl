@@ -14,10 +14,9 @@ use Test::More;
 my $source = "$FindBin::RealBin/../examples/clients";
 my $curl = defined Language::told('curl', '--version');
 my $python = Language::python('psycopg');
-my $node_directory = Language::node_directory();
 my %there = (
 	java => Language::jdbc() && defined Language::told('javac', '-version'),
-	node => $node_directory && $curl,
+	node => Language::node_modules() && $curl,
 	php => defined Language::told('php', '-r', 'exit(extension_loaded("pdo_pgsql") ? 0 : 1);'),
 	python => $python && $curl,
 	ruby => defined Language::told('ruby', '-e', 'require "pg"'));
@@ -30,8 +29,6 @@ $node->start;
 $ENV{PGHOST} = $node->host;
 $ENV{PGPORT} = $node->port;
 delete $ENV{PGDATABASE};
-$ENV{NODE_PATH} = join ':', grep { defined } $ENV{NODE_PATH},
-  $node_directory ? "$node_directory/node_modules" : undef;
 $ENV{no_proxy} = '*';
 
 my @servers;
