@@ -5,6 +5,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 
+use File::Spec;
 use Language;
 use POSIX qw(WNOHANG);
 use PostgreSQL::Test::Cluster;
@@ -78,13 +79,13 @@ sub start_server
 {
 	my ($command, $dir) = @_;
 
-	my $printed = PostgreSQL::Test::Utils::tempdir() . '/printed';
+	my $printed = File::Spec->rel2abs(PostgreSQL::Test::Utils::tempdir() . '/printed');
 	my $pid = fork // die "cannot fork: $!";
 	if (!$pid)
 	{
 		$command = here($command) =~ s/ &$//r;
 		chdir $dir or die $!;
-		exec 'sh', '-c', ($command =~ s/((?:[A-Z]+=\S+ )*)/$1exec /r) . " >$printed"
+		exec 'sh', '-c', "exec env $command >$printed"
 		  or die $!;
 	}
 	push @servers, $pid;
