@@ -62,7 +62,7 @@ CREATE TABLE @extschema@.transaction_log (
     CONSTRAINT transaction_log_pkey PRIMARY KEY (scope, request_id),
     CONSTRAINT transaction_log_status_check
         CHECK (status OPERATOR(pg_catalog.=) ANY (ARRAY['processing', 'completed', 'failed', 'unknown']))
-) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+) USING heap WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX transaction_log_due_at_idx ON @extschema@.transaction_log (due_at);
 
@@ -122,7 +122,7 @@ CREATE TABLE @extschema@.idempotency_checkpoint (
     completed_at timestamp with time zone NOT NULL,
     result jsonb,
     CONSTRAINT idempotency_checkpoint_pkey PRIMARY KEY (scope, request_id, life, step)
-) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+) USING heap WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_checkpoint', '');
 
@@ -148,7 +148,7 @@ CREATE TABLE @extschema@.idempotency_history (
     to_status text,
     attempt integer NOT NULL,
     error jsonb
-) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+) USING heap WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX idempotency_history_life_idx ON @extschema@.idempotency_history (scope, request_id, life);
 
@@ -174,7 +174,7 @@ CREATE TABLE @extschema@.idempotency_provider (
     can_inquire boolean NOT NULL,
     timeout interval,
     CONSTRAINT idempotency_provider_pkey PRIMARY KEY (provider)
-);
+) USING heap;
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_provider', '');
 
@@ -201,7 +201,7 @@ CREATE TABLE @extschema@.idempotency_call (
     response_body jsonb,
     CONSTRAINT idempotency_call_pkey PRIMARY KEY (call_id),
     CONSTRAINT idempotency_call_operation_key UNIQUE (scope, request_id, life, provider, operation)
-) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+) USING heap WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_call', '');
 
@@ -229,7 +229,7 @@ CREATE TABLE @extschema@.idempotency_inbox (
     scope text COLLATE "C" NOT NULL,
     message_id text COLLATE "C" NOT NULL,
     CONSTRAINT idempotency_inbox_pkey PRIMARY KEY (scope, message_id)
-) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+) USING heap WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX idempotency_inbox_expires_at_idx ON @extschema@.idempotency_inbox (expires_at);
 
@@ -264,7 +264,7 @@ CREATE TABLE @extschema@.idempotency_scope (
     owner_role oid,
     owner_system bigint,
     CONSTRAINT idempotency_scope_pkey PRIMARY KEY (scope)
-);
+) USING heap;
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_scope', '');
 
@@ -290,14 +290,26 @@ COMMENT ON FUNCTION @extschema@.idem_definition_changed() IS 'Trigger of the def
 REVOKE ALL ON FUNCTION @extschema@.idem_definition_changed() FROM PUBLIC;
 
 CREATE TRIGGER idem_definition_changed
-    AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.idempotency_scope
+    AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idempotency_scope
+    FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_definition_changed();
+CREATE TRIGGER idem_definition_truncated
+    AFTER TRUNCATE ON @extschema@.idempotency_scope
     FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_definition_changed();
+ALTER TABLE @extschema@.idempotency_scope ENABLE ALWAYS TRIGGER idem_definition_changed;
+ALTER TABLE @extschema@.idempotency_scope ENABLE ALWAYS TRIGGER idem_definition_truncated;
 COMMENT ON TRIGGER idem_definition_changed ON @extschema@.idempotency_scope IS 'Tells all sessions to read the policies again';
+COMMENT ON TRIGGER idem_definition_truncated ON @extschema@.idempotency_scope IS 'Tells all sessions to read the policies again';
 
 CREATE TRIGGER idem_definition_changed
-    AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.idempotency_provider
+    AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idempotency_provider
+    FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_definition_changed();
+CREATE TRIGGER idem_definition_truncated
+    AFTER TRUNCATE ON @extschema@.idempotency_provider
     FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_definition_changed();
+ALTER TABLE @extschema@.idempotency_provider ENABLE ALWAYS TRIGGER idem_definition_changed;
+ALTER TABLE @extschema@.idempotency_provider ENABLE ALWAYS TRIGGER idem_definition_truncated;
 COMMENT ON TRIGGER idem_definition_changed ON @extschema@.idempotency_provider IS 'Tells all sessions to read the definitions again';
+COMMENT ON TRIGGER idem_definition_truncated ON @extschema@.idempotency_provider IS 'Tells all sessions to read the definitions again';
 
 /* ---- pure helpers, for everybody ---------------------------------------- */
 
@@ -765,7 +777,7 @@ CREATE TABLE @extschema@.idempotency_machine (
     initial text[] NOT NULL,
     transitions text[] NOT NULL,
     CONSTRAINT idempotency_machine_pkey PRIMARY KEY (machine)
-);
+) USING heap;
 
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.idempotency_machine', '');
 
@@ -775,9 +787,15 @@ COMMENT ON COLUMN @extschema@.idempotency_machine.initial IS 'States that a row 
 COMMENT ON COLUMN @extschema@.idempotency_machine.transitions IS 'Steps, each as from->to';
 
 CREATE TRIGGER idem_definition_changed
-    AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.idempotency_machine
+    AFTER INSERT OR UPDATE OR DELETE ON @extschema@.idempotency_machine
+    FOR EACH ROW EXECUTE FUNCTION @extschema@.idem_definition_changed();
+CREATE TRIGGER idem_definition_truncated
+    AFTER TRUNCATE ON @extschema@.idempotency_machine
     FOR EACH STATEMENT EXECUTE FUNCTION @extschema@.idem_definition_changed();
+ALTER TABLE @extschema@.idempotency_machine ENABLE ALWAYS TRIGGER idem_definition_changed;
+ALTER TABLE @extschema@.idempotency_machine ENABLE ALWAYS TRIGGER idem_definition_truncated;
 COMMENT ON TRIGGER idem_definition_changed ON @extschema@.idempotency_machine IS 'Tells all sessions to read the machines again';
+COMMENT ON TRIGGER idem_definition_truncated ON @extschema@.idempotency_machine IS 'Tells all sessions to read the machines again';
 
 /*
  * The table is named, not referenced: the history outlives the table, and an
@@ -793,7 +811,7 @@ CREATE TABLE @extschema@.idempotency_machine_history (
     to_state text COLLATE "C",
     request_scope text COLLATE "C",
     request_id text COLLATE "C"
-);
+) USING heap;
 
 CREATE INDEX idempotency_machine_history_row_idx
     ON @extschema@.idempotency_machine_history (target, key, changed_at);

@@ -422,6 +422,14 @@ SELECT idem_unconfigure('run-manual'), idem_unconfigure('run-history');
 SELECT idem_revoke('regress_run_clerk'), idem_revoke('regress_run_owner');
 DELETE FROM idempotency_history WHERE scope = 'run-history';
 DELETE FROM idempotency_checkpoint WHERE scope = 'run';
+-- a handler sees the steps that it has recorded itself
+CREATE FUNCTION shop.looks(body jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM idem_checkpoint(c.request_id, 'one', '1', scope => c.scope) FROM idem_current() c;
+    RETURN (SELECT checkpoints FROM idem_current());
+END $$;
+SELECT response_body FROM idem_run('looks', NULL, 'shop.looks', scope => 'run');
+
 DELETE FROM transaction_log WHERE scope LIKE 'run%';
 DROP SCHEMA shop CASCADE;
 DROP SCHEMA probe CASCADE;

@@ -204,6 +204,37 @@ UPDATE :target SET "select" = 'created';
 SELECT key, from_state, to_state FROM idempotency_machine_history WHERE target = :'target' ORDER BY changed_at;
 DROP SCHEMA "tr ""Söme; --" CASCADE;
 
+-- the history has one key for a row, whatever the session's settings are
+CREATE TABLE tr (at timestamptz, n interval, state text, PRIMARY KEY (at, n));
+SELECT idem_guard_state('tr', 'state', 'tr_order', true);
+SET timezone = 'UTC';
+INSERT INTO tr VALUES ('2026-01-01 12:00+00', '1 hour', 'created');
+SET timezone = 'Asia/Tokyo';
+SET datestyle = 'SQL, DMY';
+SET intervalstyle = 'iso_8601';
+SELECT outcome FROM idem_transition('tr', '("2026-01-01 12:00+00","1 hour")', 'confirmed');
+SHOW timezone;
+SELECT key, to_state FROM idempotency_machine_history WHERE target = 'public.tr' ORDER BY changed_at;
+RESET timezone;
+RESET datestyle;
+RESET intervalstyle;
+DROP TABLE tr;
+
+-- a primary key WITHOUT OVERLAPS (since 18) does not name one row
+DO $$
+BEGIN
+    IF current_setting('server_version_num')::int >= 180000 THEN
+        EXECUTE 'CREATE TABLE tr (a int4range, during daterange, state text, PRIMARY KEY (a, during WITHOUT OVERLAPS))';
+        PERFORM idem_guard_state('tr', 'state', 'tr_order');
+        BEGIN
+            PERFORM idem_transition('tr', '("[1,2)","[2026-01-01,2026-01-02)")', 'confirmed');
+            RAISE EXCEPTION 'such a key is refused';
+        EXCEPTION WHEN feature_not_supported THEN
+            DROP TABLE tr;
+        END;
+    END IF;
+END $$;
+
 -- a trigger that sends the row elsewhere, or keeps it where it was
 CREATE TABLE tr (id int PRIMARY KEY, state text);
 SELECT idem_guard_state('tr', 'state', 'tr_order');

@@ -305,7 +305,7 @@ decide_by_row(Log *log, CallRequest *request, const LogRow *row)
 	LogCheckSnapshot(log, row);
 	verdict = HolderJudge(&request->holder, row);
 	if (verdict == HOLDER_ENDED)
-		HolderRaiseEnded(&request->holder, row);
+		HolderRaiseEnded(&request->holder, row, false);
 	if (LogRowStatus(row) == LOG_PROCESSING)
 		verdict = HolderJudgeOngoing(&request->holder, row, verdict);
 	if (verdict != HOLDER_HOLDS)

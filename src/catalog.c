@@ -19,9 +19,9 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
 #include "compat.h"
+#include "invalidation.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
@@ -39,7 +39,10 @@ static const char *const table_names[IDEM_TABLE_COUNT] = {
 	[IDEM_TABLE_MACHINE_HISTORY] = "idempotency_machine_history",
 };
 
-/* Found tables; valid only as a whole, so an error half way leaves nothing. */
+/*
+ * Found tables; valid only as a whole, so an error half way leaves nothing, and
+ * only if no message came in meanwhile.
+ */
 static struct
 {
 	bool		valid;
@@ -50,9 +53,13 @@ static struct
 
 static bool callback_registered = false;
 
+/* Counts messages: one may come while the tables are looked for. */
+static uint64 messages = 0;
+
 static void
 forget_tables(Datum arg, Oid relid)
 {
+	messages++;
 	if (relid == InvalidOid)
 		cache.valid = false;
 	for (int i = 0; i < IDEM_TABLE_COUNT; i++)
@@ -96,23 +103,34 @@ find_tables(void)
 {
 	Oid			schema;
 	Oid			owner;
+	uint64		messages_before;
+	bool		all = true;
 
 	if (likely(cache.valid))
 		return true;
 	if (!callback_registered)
 	{
-		CacheRegisterRelcacheCallback(forget_tables, (Datum) 0);
+		InvalidationRegister(forget_tables, (Datum) 0);
 		callback_registered = true;
 	}
+	messages_before = messages;
 	if (!read_extension(&schema, &owner))
 		return false;
 
 	cache.schema = schema;
 	cache.owner = owner;
 	for (int i = 0; i < IDEM_TABLE_COUNT; i++)
+	{
 		cache.table[i] = get_relname_relid(table_names[i], schema);
-	cache.valid = OidIsValid(cache.table[IDEM_TABLE_LOG]);
-	return cache.valid;
+		all = all && OidIsValid(cache.table[i]);
+	}
+
+	/*
+	 * One that is missing may be added by an update, of which we are not
+	 * told.
+	 */
+	cache.valid = all && messages == messages_before;
+	return OidIsValid(cache.table[IDEM_TABLE_LOG]);
 }
 
 static void

@@ -240,7 +240,7 @@ CheckpointRecord(Log *log, const Holder *holder, text *step,
 			return false;
 		}
 		if (verdict == HOLDER_ENDED)
-			HolderRaiseEnded(holder, &row);
+			HolderRaiseEnded(holder, &row, false);
 		if (verdict == HOLDER_UNKNOWN)
 			HolderRaise(holder, verdict, &row);
 	} while (!write_step(log, &row, step, result));

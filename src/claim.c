@@ -411,6 +411,9 @@ claim_new(Log *log, const ClaimRequest *request, ClaimAnswer *answer)
 	Datum		values[LOG_NATTS];
 	bool		nulls[LOG_NATTS];
 
+	/* That nothing was met proves nothing, and a replay must not fail. */
+	if (XactReadOnly && LogIsThere(log, &request->key))
+		return false;
 	PreventCommandIfReadOnly("idem_claim()");
 	fill_new_life(request, ClockNow(), 0, values, nulls);
 	HistoryCount(&request->policy, values, nulls);
@@ -434,7 +437,12 @@ claim_existing(Log *log, const ClaimRequest *request, const LogRow *row,
 
 	PreventCommandIfReadOnly("idem_claim()");
 	if (new_life)
+	{
+		/* The key as it is stored, or the server takes it for another one. */
 		fill_new_life(request, now, LogRowInt64(row, LOG_TOKEN), values, nulls);
+		values[LOG_SCOPE] = row->values[LOG_SCOPE];
+		values[LOG_REQUEST_ID] = row->values[LOG_REQUEST_ID];
+	}
 	else
 		fill_next_attempt(request, row, now, values, nulls);
 	HistoryCount(&request->policy, values, nulls);
@@ -606,17 +614,30 @@ ClaimCount(const ClaimRequest *request, const ClaimAnswer *answer)
 		StatCount(slot, STAT_TAKEN_OVER, 1);
 }
 
-/* Claims again whenever it is worth to look, until the time is up. */
+/*
+ * Claims again whenever it is worth to look, until the time is up.  What an
+ * answer needs in memory is given back when the next one takes its place.
+ */
 static void
 claim_repeatedly(Log *log, const ClaimRequest *request, Waiter *waiter,
 				 ClaimAnswer *answer)
 {
+	MemoryContext per_look = AllocSetContextCreate(CurrentMemoryContext,
+												   "idempotency wait",
+												   ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = CurrentMemoryContext;
+
 	do
 	{
+		Blocker		blocker = answer->blocker;
+
 		LogUnpin(log);
-		if (!WaitFor(waiter, &answer->blocker))
+		if (!WaitFor(waiter, &blocker))
 			break;
+		MemoryContextReset(per_look);
+		MemoryContextSwitchTo(per_look);
 		ClaimOnce(log, request, answer);
+		MemoryContextSwitchTo(caller);
 	} while (answer->blocked);
 }
 

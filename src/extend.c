@@ -90,7 +90,7 @@ idem_extend(PG_FUNCTION_ARGS)
 	holder.policy = ScopeEnter(holder.key.scope);
 	verdict = ExtendTry(&log, &holder, lease, &row, &locked_until);
 	if (verdict == HOLDER_ENDED)
-		HolderRaiseEnded(&holder, &row);
+		HolderRaiseEnded(&holder, &row, false);
 	if (verdict != HOLDER_HOLDS)
 		HolderRaise(&holder, verdict, &row);
 	LogClose(&log);

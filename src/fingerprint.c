@@ -56,11 +56,15 @@ append_bytes(StringInfo form, char tag, const char *data, int len)
 	form->data[form->len] = '\0';
 }
 
-/* A string in UTF8, whatever the database keeps it in. */
+/*
+ * A string in UTF8, whatever the database keeps it in; in SQL_ASCII nobody
+ * knows, so it is taken as it is.
+ */
 static char *
 to_utf8(char *data, int len, int *utf8_len)
 {
-	char	   *utf8 = pg_server_to_any(data, len, PG_UTF8);
+	char	   *utf8 = GetDatabaseEncoding() == PG_SQL_ASCII ? data :
+		pg_server_to_any(data, len, PG_UTF8);
 
 	*utf8_len = utf8 == data ? len : strlen(utf8);
 	return utf8;

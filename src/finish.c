@@ -285,7 +285,7 @@ FinishOrRaise(Log *log, const Holder *holder, const RequestEnd *end)
 					 errhint("Roll back: the writes of this transaction were made before. Call idem_finish() last, or first and write only where it returns true.")));
 			break;
 		case FINISH_DIFFERENT:
-			HolderRaiseEnded(holder, &row);
+			HolderRaiseEnded(holder, &row, true);
 			break;
 		case FINISH_REFUSED:
 			HolderRaise(holder, verdict, &row);

@@ -292,8 +292,12 @@ idem_current(PG_FUNCTION_ARGS)
 	values[CURRENT_REQUEST_ID] = PointerGetDatum(running->key.request_id);
 	values[CURRENT_TOKEN] = Int64GetDatum(running->token);
 	values[CURRENT_ATTEMPT] = Int32GetDatum(running->attempt);
+
+	/*
+	 * The handler may have added some, so their number at its start is no
+	 * help.
+	 */
 	values[CURRENT_CHECKPOINTS] = CheckpointObject(&running->key,
-												   running->life,
-												   running->steps);
+												   running->life, 1);
 	return ResultRow(fcinfo, &current_result, values, nulls);
 }

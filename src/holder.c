@@ -182,17 +182,10 @@ HolderRaise(const Holder *holder, HolderVerdict verdict, const LogRow *row)
 	switch (verdict)
 	{
 		case HOLDER_STALE:
-			if (holder->token > LogRowInt64(row, LOG_TOKEN))
-				ereport(ERROR,
-						(errcode(ERRCODE_IDEM_STALE_TOKEN),
-						 errmsg("idempotency claim is stale"),
-						 errdetail("%s has not been claimed under this token; its status is \"%s\".",
-								   request, LogStatusName(LogRowStatus(row))),
-						 errhint("Roll back. Pass the token that idem_claim() returned.")));
 			ereport(ERROR,
 					(errcode(ERRCODE_IDEM_STALE_TOKEN),
 					 errmsg("idempotency claim is stale"),
-					 errdetail("%s was taken over, settled or given back after this token was granted; its status is \"%s\".",
+					 errdetail("%s was taken over, settled or given back since, or never claimed under this token; its status is \"%s\".",
 							   request, LogStatusName(LogRowStatus(row))),
 					 errhint("Roll back, and claim the request again to learn its outcome.")));
 			break;
@@ -235,21 +228,22 @@ HolderRaise(const Holder *holder, HolderVerdict verdict, const LogRow *row)
 
 /*
  * HolderRaiseEnded - tells the holder of a claim that has ended that what he
- * wants comes too late.
+ * wants comes too late; different: he wants another end.
  */
 void
-HolderRaiseEnded(const Holder *holder, const LogRow *row)
+HolderRaiseEnded(const Holder *holder, const LogRow *row, bool different)
 {
+	char	   *request = RequestDescribe(&holder->key);
+	const char *status = LogStatusName(LogRowStatus(row));
+
 	ereport(ERROR,
 			(errcode(ERRCODE_IDEM_ALREADY_FINISHED),
 			 errmsg("request is already finished"),
-			 holder->has_token ?
-			 errdetail("%s was ended under this token with a different result; its status is \"%s\".",
-					   RequestDescribe(&holder->key),
-					   LogStatusName(LogRowStatus(row))) :
+			 different ?
 			 errdetail("%s was ended with a different result; its status is \"%s\".",
-					   RequestDescribe(&holder->key),
-					   LogStatusName(LogRowStatus(row))),
+					   request, status) :
+			 errdetail("%s was ended before; its status is \"%s\".",
+					   request, status),
 			 errhint("Roll back. Claim the request again to read the result that counts.")));
 	pg_unreachable();
 }

@@ -48,7 +48,8 @@ COMPAT_NORETURN extern void HolderRaise(const Holder *holder,
 										HolderVerdict verdict,
 										const LogRow *row);
 COMPAT_NORETURN extern void HolderRaiseEnded(const Holder *holder,
-											 const LogRow *row);
+											 const LogRow *row,
+											 bool different);
 extern void HolderNoteWrite(const LogRow *row);
 extern void HolderNoteEnd(const RequestKey *key, const LogRow *row);
 

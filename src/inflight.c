@@ -31,6 +31,7 @@
 #include "result.h"
 #include "scope.h"
 #include "state.h"
+#include "storage/bufmgr.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -140,14 +141,20 @@ put_claim(ReturnSetInfo *rsinfo, const LogRow *row, const Waiting *waiting)
 static bool
 is_replaced(TupleTableSlot *slot)
 {
+	Buffer		buffer = ((BufferHeapTupleTableSlot *) slot)->buffer;
 	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
-	HeapTupleHeader header = tuple->t_data;
+	HeapTupleHeaderData header;
 
-	if ((header->t_infomask & HEAP_XMAX_INVALID) ||
-		HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask) ||
-		ItemPointerEquals(&tuple->t_self, &header->t_ctid))
+	/* What is read together must not change in between. */
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	header = *tuple->t_data;
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+
+	if ((header.t_infomask & HEAP_XMAX_INVALID) ||
+		HEAP_XMAX_IS_LOCKED_ONLY(header.t_infomask) ||
+		ItemPointerEquals(&tuple->t_self, &header.t_ctid))
 		return false;
-	return !TransactionIdDidAbort(HeapTupleHeaderGetUpdateXid(header));
+	return !TransactionIdDidAbort(HeapTupleHeaderGetUpdateXid(&header));
 }
 
 /*

@@ -46,6 +46,11 @@ static const LifePlace places[] = {
 /*
  * LifeBeginScan - begins to read a life in one table; with snapshot NULL as it
  * is now, others' commits and our own changes included.
+ *
+ * Rows that are only ever inserted need no snapshot for that: none can be passed
+ * while it moves.  So reading them takes no predicate lock in SERIALIZABLE, in
+ * which steps of different keys, on one page of the index, would conflict.  Who
+ * reads so holds the key's row, or is about to write it.
  */
 void
 LifeBeginScan(LifeScan *scan, LifeTable table, LOCKMODE lockmode,
@@ -64,8 +69,12 @@ LifeBeginScan(LifeScan *scan, LifeTable table, LOCKMODE lockmode,
 				Int64GetDatum(life));
 
 	scan->rel = table_open(CatalogTable(place->table), lockmode);
-	scan->snapshot = snapshot ? RegisterSnapshot(snapshot) :
-		CatalogFreshSnapshot(scan->rel);
+	if (snapshot != NULL)
+		scan->snapshot = RegisterSnapshot(snapshot);
+	else if (table == LIFE_CALLS)
+		scan->snapshot = CatalogFreshSnapshot(scan->rel);
+	else
+		scan->snapshot = RegisterSnapshot(SnapshotSelf);
 	scan->scan = systable_beginscan(scan->rel, CatalogIndex(place->index),
 									true, scan->snapshot, 3, keys);
 }

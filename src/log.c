@@ -141,12 +141,14 @@ LogClose(Log *log)
 }
 
 /*
- * LogUnpin - lets go of the buffer of the last probe; before any wait.
+ * LogUnpin - lets go of the buffers of the last probe and the last lock; before
+ * any wait.
  */
 void
 LogUnpin(Log *log)
 {
 	ExecClearTuple(log->found);
+	ExecClearTuple(log->written);
 }
 
 static void

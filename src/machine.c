@@ -25,6 +25,7 @@
 #include "compat.h"
 #include "definition.h"
 #include "fmgr.h"
+#include "invalidation.h"
 #include "lib/stringinfo.h"
 #include "machine.h"
 #include "mb/pg_wchar.h"
@@ -104,7 +105,7 @@ create_cache(void)
 	ctl.entrysize = sizeof(MachineEntry);
 	machines = hash_create("idempotency machines", 16, &ctl,
 						   HASH_ELEM | HASH_STRINGS);
-	CacheRegisterRelcacheCallback(forget_machines, (Datum) 0);
+	InvalidationRegister(forget_machines, (Datum) 0);
 }
 
 /* Refuses names that cannot be shown or stored; what is "state" or "machine". */

@@ -214,7 +214,7 @@ extend_element(Many *many, const Interval *lease)
 	if (verdict == HOLDER_HOLDS)
 		return MANY_RECORDED;
 	if (many->strict && verdict == HOLDER_ENDED)
-		HolderRaiseEnded(&many->holder, &row);
+		HolderRaiseEnded(&many->holder, &row, false);
 	if (many->strict)
 		HolderRaise(&many->holder, verdict, &row);
 	return outcome_of_verdict(verdict);

@@ -120,7 +120,7 @@ release_claim(Log *log, const Holder *holder)
 	{
 		verdict = HolderFindOngoing(log, holder, &row);
 		if (verdict == HOLDER_ENDED)
-			HolderRaiseEnded(holder, &row);
+			HolderRaiseEnded(holder, &row, false);
 		if (verdict != HOLDER_HOLDS)
 			HolderRaise(holder, verdict, &row);
 		check_releasable(holder, &row);

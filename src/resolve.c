@@ -129,7 +129,7 @@ is_to_be_settled(const LogRow *row, const Holder *holder, Verdict verdict,
 			break;
 		case STATE_FINISHED:
 			if (verdict == VERDICT_RETRY || !FinishIsSame(row, end))
-				HolderRaiseEnded(holder, row);
+				HolderRaiseEnded(holder, row, true);
 			return false;
 		case STATE_BACKOFF:
 		case STATE_RETRYABLE:

@@ -25,6 +25,7 @@
 #include "common/hashfn.h"
 #include "compat.h"
 #include "definition.h"
+#include "invalidation.h"
 #include "miscadmin.h"
 #include "scope.h"
 #include "settings.h"
@@ -89,7 +90,7 @@ start_cache(Oid table)
 {
 	if (!callback_registered)
 	{
-		CacheRegisterRelcacheCallback(forget_policies, (Datum) 0);
+		InvalidationRegister(forget_policies, (Datum) 0);
 		callback_registered = true;
 	}
 	cache_context = AllocSetContextCreate(CacheMemoryContext,

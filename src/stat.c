@@ -430,6 +430,7 @@ idem_stat_counters(PG_FUNCTION_ARGS)
 	{
 		StatSlot	copy;
 
+		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(shared_state->lock, LW_SHARED);
 		memcpy(&copy, &shared_state->slots[i], sizeof(copy));
 		LWLockRelease(shared_state->lock);

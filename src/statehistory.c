@@ -16,9 +16,10 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog.h"
-#include "catalog/indexing.h"
+#include "catalog/pg_type.h"
 #include "compat.h"
 #include "durability.h"
 #include "funcapi.h"
@@ -28,6 +29,7 @@
 #include "tuple.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -122,6 +124,62 @@ key_text(Relation rel, HeapTuple tuple)
 	return result;
 }
 
+/* Does the text of a type depend on settings of the session? */
+static bool
+depends_on_settings(Oid type)
+{
+	switch (getBaseType(type))
+	{
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case NUMERICOID:
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case UUIDOID:
+			return false;
+		default:
+			return true;
+	}
+}
+
+/* The same, for a row of whatever session: its history has one key. */
+static char *
+fixed_key_text(Relation rel, HeapTuple tuple)
+{
+	static const char *const settings[][2] = {
+		{"DateStyle", "ISO, YMD"}, {"TimeZone", "UTC"},
+		{"IntervalStyle", "postgres"}, {"bytea_output", "hex"},
+		{"extra_float_digits", "1"},
+	};
+	Bitmapset  *key = RelationGetIndexAttrBitmap(rel,
+												 INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	bool		depends = false;
+	int			level;
+	char	   *result;
+
+	for (int c = -1; (c = bms_next_member(key, c)) >= 0;)
+	{
+		int			column = c + FirstLowInvalidHeapAttributeNumber;
+
+		depends = depends ||
+			depends_on_settings(TupleDescAttr(RelationGetDescr(rel),
+											  column - 1)->atttypid);
+	}
+	bms_free(key);
+	if (!depends)
+		return key_text(rel, tuple);
+
+	level = NewGUCNestLevel();
+	for (int i = 0; i < lengthof(settings); i++)
+		(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	result = key_text(rel, tuple);
+	AtEOXact_GUC(true, level);
+	return result;
+}
+
 static void
 set_text(Datum *values, bool *nulls, int column, const char *value)
 {
@@ -147,7 +205,7 @@ StateHistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
 
 	set_text(values, nulls, COLUMN_TARGET,
 			 table ? table : RelationGetRelationName(rel));
-	set_text(values, nulls, COLUMN_KEY, key_text(rel, new));
+	set_text(values, nulls, COLUMN_KEY, fixed_key_text(rel, new));
 	values[COLUMN_CHANGED_AT] = TimestampTzGetDatum(next_time());
 	set_text(values, nulls, COLUMN_CHANGED_BY,
 			 GetUserNameFromId(GetUserId(), true));

@@ -19,8 +19,8 @@
  * so that the batch can be called again without waiting for the lease.
  *
  * Memory: everything that has to outlive the commits is in a context below
- * PortalContext, which lives as long as the CALL; each transaction works in
- * its own.
+ * PortalContext, which lives as long as the CALL; a step works in one that is
+ * reset after it.
  *
  *-------------------------------------------------------------------------
  */
@@ -238,7 +238,7 @@ renew_claim(Log *log, const Holder *holder, LogRow *row)
 	HolderVerdict verdict = ExtendTry(log, holder, NULL, row, &locked_until);
 
 	if (verdict == HOLDER_ENDED)
-		HolderRaiseEnded(holder, row);
+		HolderRaiseEnded(holder, row, false);
 	if (verdict != HOLDER_HOLDS)
 		HolderRaise(holder, verdict, row);
 }
@@ -387,6 +387,11 @@ give_up(const Steps *steps, ErrorData *error)
 static void
 do_steps(const Steps *steps)
 {
+	MemoryContext per_step = AllocSetContextCreate(steps->context,
+												   "idempotency batch step",
+												   ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(per_step);
+
 	for (int i = 0; i < steps->nsteps; i++)
 	{
 		ErrorData  *error;
@@ -402,7 +407,9 @@ do_steps(const Steps *steps)
 			error = try_commit(steps);
 		if (error != NULL)
 			give_up(steps, error);
+		MemoryContextReset(per_step);
 	}
+	MemoryContextSwitchTo(caller);
 }
 
 /*

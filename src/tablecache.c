@@ -10,14 +10,16 @@
  * stale.  Memory below an entry is its owner's to free, when he finds it stale:
  * a callback must not fail.
  *
- * Entries are never removed; there is one for each table that was asked about.
+ * Entries are removed by TableCacheSweep only, when their table is gone: who has
+ * it open holds a pointer that stays good.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "invalidation.h"
 #include "tablecache.h"
-#include "utils/inval.h"
+#include "utils/syscache.h"
 
 static void
 forget(Datum arg, Oid relid)
@@ -61,7 +63,16 @@ TableCacheCreate(TableCache *cache)
 	ctl.entrysize = cache->entry_size;
 	cache->entries = hash_create(cache->name, 64, &ctl,
 								 HASH_ELEM | HASH_BLOBS);
-	CacheRegisterRelcacheCallback(forget, PointerGetDatum(cache));
+	InvalidationRegister(forget, PointerGetDatum(cache));
+}
+
+/*
+ * TableCacheHas - is there an entry of a table, stale or not?
+ */
+bool
+TableCacheHas(const TableCache *cache, Oid relid)
+{
+	return hash_search(cache->entries, &relid, HASH_FIND, NULL) != NULL;
 }
 
 /*
@@ -76,6 +87,26 @@ TableCacheFind(TableCache *cache, Oid relid, bool *found)
 	if (!*found)
 		entry->valid = false;
 	return entry;
+}
+
+/*
+ * TableCacheSweep - removes what is known of tables that are gone; release gives back the memory below an entry.
+ */
+void
+TableCacheSweep(TableCache *cache, void (*release) (TableEntry *entry))
+{
+	HASH_SEQ_STATUS scan;
+	TableEntry *entry;
+
+	hash_seq_init(&scan, cache->entries);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+	{
+		if (entry->valid ||
+			SearchSysCacheExists1(RELOID, ObjectIdGetDatum(entry->relid)))
+			continue;
+		release(entry);
+		(void) hash_search(cache->entries, &entry->relid, HASH_REMOVE, NULL);
+	}
 }
 
 /*

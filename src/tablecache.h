@@ -28,7 +28,10 @@ typedef struct TableCache
 
 extern bool TableCacheIsThere(const TableCache *cache);
 extern void TableCacheCreate(TableCache *cache);
+extern bool TableCacheHas(const TableCache *cache, Oid relid);
 extern TableEntry *TableCacheFind(TableCache *cache, Oid relid, bool *found);
+extern void TableCacheSweep(TableCache *cache,
+							void (*release) (TableEntry *entry));
 extern void TableCacheForgetAll(TableCache *cache);
 extern void TableCacheSetValid(const TableCache *cache, TableEntry *entry,
 							   uint64 messages_before);

@@ -27,6 +27,7 @@
 #include "access/stratnum.h"
 #include "access/relation.h"
 #include "access/xlog.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
@@ -65,7 +66,6 @@ typedef struct TargetCache
 	MemoryContext context;
 	char	   *name;			/* qualified and quoted */
 	int			nkeys;
-	AttrNumber *key_columns;
 	TupleDesc	key_desc;		/* blessed */
 	char	   *key_condition;
 	List	   *statements;
@@ -180,8 +180,13 @@ read_key(TargetCache *cache, Relation rel)
 						RelationGetRelationName(rel)),
 				 errhint("Add a primary key that is not deferrable.")));
 	index = index_open(index_oid, AccessShareLock);
+	if (index->rd_rel->relam != BTREE_AM_OID)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("primary key of table \"%s\" is not one of equal values",
+						RelationGetRelationName(rel)),
+				 errhint("A key WITHOUT OVERLAPS does not name one row.")));
 	cache->nkeys = index->rd_index->indnkeyatts;
-	cache->key_columns = palloc(sizeof(AttrNumber) * cache->nkeys);
 	desc = CreateTemplateTupleDesc(cache->nkeys);
 	initStringInfo(&condition);
 	for (int i = 0; i < cache->nkeys; i++)
@@ -190,7 +195,6 @@ read_key(TargetCache *cache, Relation rel)
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column - 1);
 		char	   *name;
 
-		cache->key_columns[i] = column;
 
 		/*
 		 * A key that is too long, or too exact, fits no row: not cut to fit
@@ -228,6 +232,22 @@ fill_cache(TargetCache *cache, Relation rel)
 	TableCacheSetValid(&targets, &cache->entry, messages);
 }
 
+/* Gives back what is below an entry. */
+static void
+release_entry(TableEntry *entry)
+{
+	TargetCache *cache = (TargetCache *) entry;
+
+	drop_statements(cache);
+	if (cache->context != NULL)
+		MemoryContextDelete(cache->context);
+	cache->context = NULL;
+}
+
+/*
+ * The entry of a table, as it is now.  Before one is added those of tables that
+ * are gone are removed.
+ */
 static TargetCache *
 find_cache(Relation rel)
 {
@@ -237,6 +257,8 @@ find_cache(Relation rel)
 	if (!TableCacheIsThere(&targets))
 		create_cache();
 	free_dead_plans();
+	if (!TableCacheHas(&targets, RelationGetRelid(rel)))
+		TableCacheSweep(&targets, release_entry);
 	cache = (TargetCache *) TableCacheFind(&targets, RelationGetRelid(rel),
 										   &found);
 	if (!found)
@@ -247,10 +269,7 @@ find_cache(Relation rel)
 	if (likely(cache->entry.valid))
 		return cache;
 
-	drop_statements(cache);
-	if (cache->context != NULL)
-		MemoryContextDelete(cache->context);
-	cache->context = NULL;
+	release_entry(&cache->entry);
 	fill_cache(cache, rel);
 	return cache;
 }

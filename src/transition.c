@@ -283,6 +283,11 @@ make_step(Target *target, const Step *step, Row *row)
 			outcome = judge(GuardMachine(TargetGuard(target)), step, row);
 			if (strcmp(outcome, "applied") != 0)
 				return outcome;
+
+			/* The machine may have been defined anew since. */
+			possible = set_sources(target, GuardMachine(TargetGuard(target)),
+								   step);
+			set_parameters(target, TargetGuard(target), step, possible);
 		}
 		if (possible && (attempt > 0 || !XactReadOnly) &&
 			run(target, update_statement, row))

@@ -26,6 +26,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "invalidation.h"
 #include "miscadmin.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
@@ -94,7 +95,7 @@ register_callbacks(void)
 {
 	if (callbacks_registered)
 		return;
-	CacheRegisterRelcacheCallback(doom_by_relation, (Datum) 0);
+	InvalidationRegister(doom_by_relation, (Datum) 0);
 	CacheRegisterSyscacheCallback(AUTHOID, doom_all, (Datum) 0);
 	CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, doom_all, (Datum) 0);
 	CacheRegisterSyscacheCallback(NAMESPACEOID, doom_all, (Datum) 0);

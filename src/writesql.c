@@ -113,6 +113,20 @@ collation_name(Oid collation)
 }
 
 /*
+ * "Both are null, or", in a form that the index serves too.  A row of nulls "is
+ * null" as well, but not for an index: so composite values are counted.
+ */
+static void
+append_both_null(StringInfo sql, const char *left, const char *right, Oid type)
+{
+	if (type_is_rowtype(type))
+		appendStringInfo(sql, "(pg_catalog.num_nulls(%s, %s) OPERATOR(pg_catalog.=) 2 OR ",
+						 left, right);
+	else
+		appendStringInfo(sql, "((%s IS NULL AND %s IS NULL) OR ", left, right);
+}
+
+/*
  * The condition on one column of the key, in the words of the index: its
  * operator and its collation, so that it finds what the index would refuse.
  */
@@ -127,8 +141,7 @@ append_key_column(StringInfo sql, const WriteShape *shape, Relation rel, int i)
 	Oid			type = getBaseType(att->atttypid);
 
 	if (target->nulls_conflict)
-		appendStringInfo(sql, "(pg_catalog.num_nulls(%s, %s) OPERATOR(pg_catalog.=) 2 OR ",
-						 left, right);
+		append_both_null(sql, left, right, type);
 	if (target->collations[i] != att->attcollation)
 		left = psprintf("(%s COLLATE %s)", left,
 						collation_name(target->collations[i]));

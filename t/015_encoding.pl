@@ -43,5 +43,19 @@ is( $node->safe_psql('restored',
 	'mismatch',
 	'another one is refused');
 
+# In SQL_ASCII nobody knows what the bytes are: they are taken as they are.
+$node->safe_psql('postgres',
+	"CREATE DATABASE bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0");
+$node->safe_psql('bytes', 'CREATE EXTENSION idempotency');
+{
+	local $ENV{PGCLIENTENCODING} = 'SQL_ASCII';
+	is( $node->safe_psql('bytes', "SELECT outcome FROM idem_claim('latin', '{\"name\": \"Jos\xe9\"}')"),
+		'claimed',
+		'a body that is no UTF8');
+	is( $node->safe_psql('bytes', "SELECT outcome FROM idem_claim('latin', '{\"name\": \"Jos\xe8\"}')"),
+		'mismatch',
+		'and another one');
+}
+
 $node->stop;
 done_testing();

@@ -4,7 +4,11 @@ use strict;
 use warnings;
 
 use PostgreSQL::Test::Cluster;
+use FindBin;
+use lib $FindBin::RealBin;
+
 use PostgreSQL::Test::Utils;
+use PsqlSession;
 use Test::More;
 
 my $TABLES = 'transaction_log, idempotency_checkpoint, idempotency_inbox, idempotency_scope';
@@ -26,6 +30,12 @@ $subscriber->safe_psql('postgres',
 	"CREATE SUBSCRIPTION requests CONNECTION '$connstr' PUBLICATION requests");
 $subscriber->wait_for_subscription_sync($publisher, 'requests');
 
+# A session that has read the policies before they change.
+my $session = PsqlSession->new($subscriber->connstr('postgres'));
+my $ttl = q(SELECT ttl FROM transaction_log WHERE request_id = 'policy %d' AND scope = 'acme');
+$session->rows("SELECT idem_claim('policy 1', scope => 'acme')");
+is($session->value(sprintf($ttl, 1)), '24:00:00', 'the policy before');
+
 $publisher->safe_psql('postgres', q(
 BEGIN; SELECT idem_claim('streamed'); SELECT idem_finish('streamed', '"stream"'); COMMIT;
 SELECT idem_claim('held', lease => '1 hour');
@@ -38,6 +48,11 @@ SELECT idem_configure('acme', ttl => '3 days');
 ));
 my %token = split /[|\n]/, $publisher->safe_psql('postgres', 'SELECT request_id, token FROM transaction_log');
 $publisher->wait_for_catchup('requests');
+
+$session->rows("SELECT idem_claim('policy 2', scope => 'acme')");
+is($session->value(sprintf($ttl, 2)), '3 days', 'a session that is open learns of a new one');
+$session->rows("DELETE FROM transaction_log WHERE scope = 'acme'");
+$session->close;
 
 is( $subscriber->safe_psql('postgres', 'SELECT * FROM transaction_log ORDER BY request_id'),
 	$publisher->safe_psql('postgres', 'SELECT * FROM transaction_log ORDER BY request_id'),
