@@ -26,6 +26,7 @@
 #include "clock.h"
 #include "life.h"
 #include "miscadmin.h"
+#include "tuple.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -49,7 +50,7 @@ take_tuple(Relation rel, HeapTuple found, Callrow *call)
 
 	call->tid = tuple->t_self;
 	call->own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
-	heap_deform_tuple(tuple, RelationGetDescr(rel), call->values, call->nulls);
+	TupleRead(rel, tuple, CALL_NATTS, call->values, call->nulls);
 }
 
 /* Reads the one row that an index leads to. */
@@ -122,21 +123,15 @@ CallrowInsert(Callrow *call)
 	Relation	rel = table_open(CatalogTable(IDEM_TABLE_CALL),
 								 RowExclusiveLock);
 
-	CatalogTupleInsert(rel, heap_form_tuple(RelationGetDescr(rel),
-											call->values, call->nulls));
+	TupleInsert(rel, CALL_NATTS, call->values, call->nulls);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();
 }
 
-/* Replaces a row; its index entries stay. */
 static void
 update_tuple(Relation rel, Callrow *call)
 {
-	HeapTuple	tuple = heap_form_tuple(RelationGetDescr(rel), call->values,
-										call->nulls);
-
-	CatalogTupleUpdate(rel, &call->tid, tuple);
-	heap_freetuple(tuple);
+	TupleUpdate(rel, &call->tid, CALL_NATTS, call->values, call->nulls);
 }
 
 /*

@@ -163,6 +163,20 @@ CatalogFreshSnapshot(Relation rel)
 }
 
 /*
+ * CatalogCheckColumns - an error where one of these tables has fewer columns
+ * than the caller knows.
+ */
+void
+CatalogCheckColumns(Relation rel, int natts)
+{
+	if (unlikely(RelationGetNumberOfAttributes(rel) < natts))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension \"idempotency\" is older than its library"),
+				 errhint("Run ALTER EXTENSION idempotency UPDATE.")));
+}
+
+/*
  * CatalogTable - one of the extension's tables, which must be there.
  */
 Oid

@@ -33,5 +33,6 @@ extern Oid	CatalogPrimaryKey(Relation rel);
 extern Oid	CatalogIndex(const char *name);
 extern Oid	CatalogOwner(void);
 extern Snapshot CatalogFreshSnapshot(Relation rel);
+extern void CatalogCheckColumns(Relation rel, int natts);
 
 #endif							/* IDEM_CATALOG_H */

@@ -30,6 +30,7 @@
 #include "miscadmin.h"
 #include "result.h"
 #include "state.h"
+#include "tuple.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/rel.h"
@@ -92,7 +93,7 @@ push_checkpoints(JsonbParseState **state, const RequestKey *key, int64 life)
 		Datum		values[CHECKPOINT_NATTS];
 		bool		nulls[CHECKPOINT_NATTS];
 
-		heap_deform_tuple(tuple, RelationGetDescr(scan.rel), values, nulls);
+		TupleRead(scan.rel, tuple, CHECKPOINT_NATTS, values, nulls);
 		push_member(state, DatumGetTextPCopy(values[CHECKPOINT_STEP]),
 					values[CHECKPOINT_RESULT], nulls[CHECKPOINT_RESULT]);
 	}
@@ -145,7 +146,7 @@ CheckpointIsThere(const RequestKey *key, int64 life, const text *step,
 		Datum		values[CHECKPOINT_NATTS];
 		bool		nulls[CHECKPOINT_NATTS];
 
-		heap_deform_tuple(tuple, RelationGetDescr(scan.rel), values, nulls);
+		TupleRead(scan.rel, tuple, CHECKPOINT_NATTS, values, nulls);
 		found = DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID,
 													 values[CHECKPOINT_STEP],
 													 PointerGetDatum(step)));
@@ -174,8 +175,7 @@ insert_checkpoint(const Datum *row, text *step, NullableDatum result)
 	nulls[CHECKPOINT_RESULT] = result.isnull;
 
 	rel = table_open(CatalogTable(IDEM_TABLE_CHECKPOINT), RowExclusiveLock);
-	CatalogTupleInsert(rel, heap_form_tuple(RelationGetDescr(rel), values,
-											nulls));
+	TupleInsert(rel, CHECKPOINT_NATTS, values, nulls);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();
 }
@@ -324,7 +324,7 @@ put_checkpoints(const RequestKey *key, int64 life, int32 steps,
 		Datum		out[3];
 		bool		out_nulls[3] = {false};
 
-		heap_deform_tuple(tuples[i], RelationGetDescr(scan.rel), values, nulls);
+		TupleRead(scan.rel, tuples[i], CHECKPOINT_NATTS, values, nulls);
 		out[0] = values[CHECKPOINT_STEP];
 		out[1] = values[CHECKPOINT_RESULT];
 		out_nulls[1] = nulls[CHECKPOINT_RESULT];

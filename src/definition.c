@@ -27,6 +27,7 @@
 #include "commands/trigger.h"
 #include "definition.h"
 #include "miscadmin.h"
+#include "tuple.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
@@ -81,24 +82,23 @@ DefinitionFind(Relation rel, Datum key)
 }
 
 /*
- * DefinitionIsSame - is each column of the row (or NULL for none) already what
- * it is to be?
+ * DefinitionIsSame - is each of the first natts columns of the row (or NULL for
+ * none) already what it is to be?
  */
 bool
-DefinitionIsSame(Relation rel, HeapTuple old, Datum *values, bool *nulls)
+DefinitionIsSame(Relation rel, HeapTuple old, int natts, Datum *values,
+				 bool *nulls)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 
 	if (old == NULL)
 		return false;
-	for (int i = 0; i < desc->natts; i++)
+	for (int i = 0; i < natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		bool		isnull;
 		Datum		value = heap_getattr(old, i + 1, desc, &isnull);
 
-		if (att->attisdropped)
-			continue;
 		if (isnull != nulls[i])
 			return false;
 		if (!isnull && !datum_image_eq(value, values[i], att->attbyval,
@@ -114,18 +114,16 @@ DefinitionIsSame(Relation rel, HeapTuple old, Datum *values, bool *nulls)
  * where nothing differs, then false.
  */
 bool
-DefinitionWrite(Relation rel, HeapTuple old, Datum *values, bool *nulls)
+DefinitionWrite(Relation rel, HeapTuple old, int natts, Datum *values,
+				bool *nulls)
 {
-	HeapTuple	tuple;
-
-	if (DefinitionIsSame(rel, old, values, nulls))
+	if (DefinitionIsSame(rel, old, natts, values, nulls))
 		return false;
 
-	tuple = heap_form_tuple(RelationGetDescr(rel), values, nulls);
 	if (old != NULL)
-		CatalogTupleUpdate(rel, &old->t_self, tuple);
+		TupleUpdate(rel, &old->t_self, natts, values, nulls);
 	else
-		CatalogTupleInsert(rel, tuple);
+		TupleInsert(rel, natts, values, nulls);
 	CacheInvalidateRelcache(rel);
 	CommandCounterIncrement();
 	return true;
@@ -137,11 +135,11 @@ DefinitionWrite(Relation rel, HeapTuple old, Datum *values, bool *nulls)
  * define what they need at every start.
  */
 bool
-DefinitionIsThere(Oid table, Datum *values, bool *nulls)
+DefinitionIsThere(Oid table, int natts, Datum *values, bool *nulls)
 {
 	Relation	rel = table_open(table, AccessShareLock);
 	bool		same = DefinitionIsSame(rel, DefinitionFind(rel, values[0]),
-										values, nulls);
+										natts, values, nulls);
 
 	table_close(rel, AccessShareLock);
 	return same;

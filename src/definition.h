@@ -14,11 +14,12 @@
 extern Relation DefinitionOpen(Oid table);
 extern void DefinitionClose(Relation rel);
 extern HeapTuple DefinitionFind(Relation rel, Datum key);
-extern bool DefinitionIsSame(Relation rel, HeapTuple old, Datum *values,
-							 bool *nulls);
-extern bool DefinitionIsThere(Oid table, Datum *values, bool *nulls);
-extern bool DefinitionWrite(Relation rel, HeapTuple old, Datum *values,
-							bool *nulls);
+extern bool DefinitionIsSame(Relation rel, HeapTuple old, int natts,
+							 Datum *values, bool *nulls);
+extern bool DefinitionIsThere(Oid table, int natts, Datum *values,
+							  bool *nulls);
+extern bool DefinitionWrite(Relation rel, HeapTuple old, int natts,
+							Datum *values, bool *nulls);
 extern void DefinitionDelete(Relation rel, HeapTuple old);
 
 #endif							/* IDEM_DEFINITION_H */

@@ -18,6 +18,7 @@
 #include "clock.h"
 #include "history.h"
 #include "miscadmin.h"
+#include "tuple.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -95,7 +96,6 @@ HistoryRecord(const ScopePolicy *policy, const LogRow *before,
 	entry[HISTORY_ERROR] = values[LOG_ERROR];
 
 	rel = table_open(CatalogTable(IDEM_TABLE_HISTORY), RowExclusiveLock);
-	CatalogTupleInsert(rel, heap_form_tuple(RelationGetDescr(rel), entry,
-											entry_nulls));
+	TupleInsert(rel, HISTORY_NATTS, entry, entry_nulls);
 	table_close(rel, NoLock);
 }

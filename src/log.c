@@ -67,11 +67,7 @@ void
 LogOpenTable(Log *log, IdemTable table, int natts)
 {
 	log->rel = table_open(CatalogTable(table), RowExclusiveLock);
-	if (unlikely(RelationGetNumberOfAttributes(log->rel) < natts))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("extension \"idempotency\" is older than its library"),
-				 errhint("Run ALTER EXTENSION idempotency UPDATE.")));
+	CatalogCheckColumns(log->rel, natts);
 	log->index = index_open(CatalogPrimaryKey(log->rel), RowExclusiveLock);
 	log->natts = natts;
 	log->found = table_slot_create(log->rel, NULL);

@@ -109,7 +109,10 @@ fill_judged(const LogRow *row, RequestState state, TimestampTz now,
 	if (state == STATE_LEASED || state == STATE_UNKNOWN)
 		nulls[LOOKUP_EXPIRES_AT] = true;	/* it never does as it is */
 
-	/* What runs again has no response; the row keeps the last one's for a release. */
+	/*
+	 * What runs again has no response; the row keeps the last one's for a
+	 * release.
+	 */
 	if (LogRowStatus(row) == LOG_PROCESSING)
 	{
 		nulls[LOOKUP_RESPONSE_CODE] = true;

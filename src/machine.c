@@ -636,11 +636,12 @@ idem_machine(PG_FUNCTION_ARGS)
 	values[COLUMN_MACHINE] = PG_GETARG_DATUM(0);
 	values[COLUMN_INITIAL] = initial_array(machine);
 	values[COLUMN_TRANSITIONS] = transition_array(machine);
-	if (DefinitionIsThere(CatalogTable(IDEM_TABLE_MACHINE), values, nulls))
+	if (DefinitionIsThere(CatalogTable(IDEM_TABLE_MACHINE), COLUMN_COUNT, values,
+						  nulls))
 		PG_RETURN_VOID();
 	rel = DefinitionOpen(CatalogTable(IDEM_TABLE_MACHINE));
 	if (DefinitionWrite(rel, DefinitionFind(rel, values[COLUMN_MACHINE]),
-						values, nulls))
+						COLUMN_COUNT, values, nulls))
 		tell_unreachable(machine);
 	DefinitionClose(rel);
 	PG_RETURN_VOID();

@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 #include "request.h"
 #include "scope.h"
+#include "tuple.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
@@ -86,7 +87,7 @@ fill_definition(FunctionCallInfo fcinfo, Relation rel, HeapTuple old,
 {
 	memset(nulls, true, SCOPE_NATTS * sizeof(bool));
 	if (old != NULL)
-		heap_deform_tuple(old, RelationGetDescr(rel), values, nulls);
+		TupleRead(rel, old, SCOPE_NATTS, values, nulls);
 
 	for (int i = 0; i < SCOPE_OWNER_NAME; i++)
 	{
@@ -113,7 +114,7 @@ changes_nothing(FunctionCallInfo fcinfo, const text *scope)
 	bool		same;
 
 	fill_definition(fcinfo, rel, old, values, nulls);
-	same = DefinitionIsSame(rel, old, values, nulls);
+	same = DefinitionIsSame(rel, old, SCOPE_NATTS, values, nulls);
 	table_close(rel, AccessShareLock);
 	return same;
 }
@@ -142,7 +143,7 @@ idem_configure(PG_FUNCTION_ARGS)
 	(void) ScopeEnterToLook(scope);
 	old = DefinitionFind(rel, PointerGetDatum(scope));
 	fill_definition(fcinfo, rel, old, values, nulls);
-	if (DefinitionWrite(rel, old, values, nulls))
+	if (DefinitionWrite(rel, old, SCOPE_NATTS, values, nulls))
 		DueBringForward(scope);
 	DefinitionClose(rel);
 	PG_RETURN_VOID();

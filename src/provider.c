@@ -18,6 +18,7 @@
 #include "definition.h"
 #include "provider.h"
 #include "request.h"
+#include "tuple.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -74,7 +75,7 @@ ProviderRead(text *name)
 				 errmsg("provider \"%s\" is not defined",
 						text_to_cstring(name)),
 				 errhint("Define it with idem_provider().")));
-	heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+	TupleRead(rel, tuple, PROVIDER_NATTS, values, nulls);
 	provider.accepts_key = DatumGetBool(values[PROVIDER_ACCEPTS_KEY]);
 	provider.can_inquire = DatumGetBool(values[PROVIDER_CAN_INQUIRE]);
 	if (!nulls[PROVIDER_TIMEOUT])
@@ -118,11 +119,12 @@ idem_provider(PG_FUNCTION_ARGS)
 		values[i] = PG_GETARG_DATUM(i);
 		nulls[i] = PG_ARGISNULL(i);
 	}
-	if (DefinitionIsThere(CatalogTable(IDEM_TABLE_PROVIDER), values, nulls))
+	if (DefinitionIsThere(CatalogTable(IDEM_TABLE_PROVIDER), PROVIDER_NATTS,
+						  values, nulls))
 		PG_RETURN_VOID();
 	rel = DefinitionOpen(CatalogTable(IDEM_TABLE_PROVIDER));
 	(void) DefinitionWrite(rel, DefinitionFind(rel, PointerGetDatum(name)),
-						   values, nulls);
+						   PROVIDER_NATTS, values, nulls);
 	DefinitionClose(rel);
 	PG_RETURN_VOID();
 }

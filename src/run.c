@@ -59,6 +59,7 @@ describe_retry_after(const ClaimAnswer *answer)
 	if (answer->nulls[CLAIM_COL_RETRY_AFTER])
 		return _("unknown");
 	text = palloc(MAXDATELEN + 1);
+
 	interval2itm(*DatumGetIntervalP(answer->values[CLAIM_COL_RETRY_AFTER]),
 				 &parts);
 	EncodeInterval(&parts, INTSTYLE_POSTGRES, text);

@@ -25,6 +25,7 @@
 #include "handler.h"
 #include "miscadmin.h"
 #include "statehistory.h"
+#include "tuple.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -142,7 +143,6 @@ StateHistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
 	Datum		values[COLUMN_COUNT] = {0};
 	bool		nulls[COLUMN_COUNT] = {false};
 	const RequestKey *request = request_of_change();
-	HeapTuple	tuple;
 	char	   *table = GuardTable(guard);
 
 	set_text(values, nulls, COLUMN_TARGET,
@@ -162,8 +162,6 @@ StateHistoryWrite(const Guard *guard, Relation rel, HeapTuple new,
 		nulls[COLUMN_REQUEST_SCOPE] = nulls[COLUMN_REQUEST_ID] = false;
 	}
 
-	tuple = heap_form_tuple(RelationGetDescr(history), values, nulls);
-	CatalogTupleInsert(history, tuple);
-	heap_freetuple(tuple);
+	TupleInsert(history, COLUMN_COUNT, values, nulls);
 	table_close(history, NoLock);
 }

@@ -102,6 +102,14 @@ foreach my $delay ('20ms', '60s', '0')
 			q{SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = 'tenant' AND backend_type = 'idempotency purge worker'}
 		);
 	}
+	elsif ($delay eq '0')
+	{
+		# It may be through before anybody has seen it.
+		ok( $node->poll_query_until('tenant',
+				"SELECT count(*) < $many FROM transaction_log"),
+			'a worker is at work in tenant');
+		keep_at_work('tenant', $delay);
+	}
 	else
 	{
 		wait_for_worker('tenant');

@@ -1,5 +1,5 @@
-# The shop in JavaScript, over HTTP.  Wants node (18 or later), and the driver and
-# Express: in node_modules, of the distribution, or from npm.
+# The shop in JavaScript, over HTTP.  Wants node (18 or later), the driver and
+# Express.
 use strict;
 use warnings;
 
@@ -12,8 +12,9 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use WebShop;
 
-my $dir = Language::node_directory();
-plan skip_all => 'no node with pg and express (nodejs, node-pg, node-express)' unless $dir;
+my $dir = "$FindBin::RealBin/../examples/clients/node";
+plan skip_all => 'no node with pg and express (nodejs, node-pg, node-express)'
+  unless Language::node_modules();
 
 foreach my $file ("$dir/idempotent.js", "$dir/shop.js")
 {
@@ -33,7 +34,6 @@ $ENV{PGPORT} = $node->port;
 $ENV{PGDATABASE} = 'postgres';
 $ENV{PGUSER} = 'shop_app';
 $ENV{IDEMPOTENT} = "$dir/idempotent.js";
-$ENV{NODE_PATH} = join ':', grep { defined } $ENV{NODE_PATH}, "$dir/node_modules";
 my $odd = PostgreSQL::Test::Utils::tempdir() . '/odd.js';
 append_to_file($odd, <<'NODE');
 const { Readable } = require('node:stream');

@@ -233,10 +233,7 @@ codec claimed
 codec dict
 PRINTED
 
-my $node_directory = Language::node_directory();
-$ENV{NODE_PATH} = join ':', grep { defined } $ENV{NODE_PATH},
-  $node_directory ? "$node_directory/node_modules" : undef;
-prints('node-pg', $node_directory ? [ 'node', 'drivers.js' ] : undef, <<'NODE', <<'PRINTED');
+prints('node-pg', Language::node_modules() ? [ 'node', 'drivers.js' ] : undef, <<'NODE', <<'PRINTED');
 const { Client } = require('pg');
 const client = new Client();
 

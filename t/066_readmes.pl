@@ -5,6 +5,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 
+use File::Spec;
 use Language;
 use POSIX qw(WNOHANG);
 use PostgreSQL::Test::Cluster;
@@ -14,10 +15,9 @@ use Test::More;
 my $source = "$FindBin::RealBin/../examples/clients";
 my $curl = defined Language::told('curl', '--version');
 my $python = Language::python('psycopg');
-my $node_directory = Language::node_directory();
 my %there = (
 	java => Language::jdbc() && defined Language::told('javac', '-version'),
-	node => $node_directory && $curl,
+	node => Language::node_modules() && $curl,
 	php => defined Language::told('php', '-r', 'exit(extension_loaded("pdo_pgsql") ? 0 : 1);'),
 	python => $python && $curl,
 	ruby => defined Language::told('ruby', '-e', 'require "pg"'));
@@ -30,8 +30,6 @@ $node->start;
 $ENV{PGHOST} = $node->host;
 $ENV{PGPORT} = $node->port;
 delete $ENV{PGDATABASE};
-$ENV{NODE_PATH} = join ':', grep { defined } $ENV{NODE_PATH},
-  $node_directory ? "$node_directory/node_modules" : undef;
 $ENV{no_proxy} = '*';
 
 my @servers;
@@ -81,13 +79,13 @@ sub start_server
 {
 	my ($command, $dir) = @_;
 
-	my $printed = PostgreSQL::Test::Utils::tempdir() . '/printed';
+	my $printed = File::Spec->rel2abs(PostgreSQL::Test::Utils::tempdir() . '/printed');
 	my $pid = fork // die "cannot fork: $!";
 	if (!$pid)
 	{
 		$command = here($command) =~ s/ &$//r;
 		chdir $dir or die $!;
-		exec 'sh', '-c', ($command =~ s/((?:[A-Z]+=\S+ )*)/$1exec /r) . " >$printed"
+		exec 'sh', '-c', "exec env $command >$printed"
 		  or die $!;
 	}
 	push @servers, $pid;

@@ -1,5 +1,6 @@
 # Every command, setting and statement that the pages show, other than their
-# blocks of SQL (090_docs.pl, 091_recipes.pl) and of client code (060 to 065).
+# blocks of SQL (090_docs.pl, 091_recipes.pl) and the pages of the clients (060 to
+# 066).
 #
 # A command is a line of a block that is indented or ```sh, or code within the
 # text that begins like one.  Each has an entry in @commands, by its exact text,
@@ -19,18 +20,16 @@ use FindBin;
 use lib $FindBin::RealBin;
 
 use Cwd;
-use Errno;
 use File::Basename;
 use File::Path qw(make_path);
-use IO::Socket::INET;
 use Markdown;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my $source = "$FindBin::RealBin/..";
-my @pages = Markdown::pages($source);
+# What the pages of the clients show is run by 066_readmes.pl.
+my @pages = grep { !m{^examples/clients/} } Markdown::pages($source);
 my $tmp = PostgreSQL::Test::Utils::tempdir_short();
 my $checkout = "$tmp/src";
 my $unpacked;	# a release, once "make dist" has made it
@@ -281,58 +280,6 @@ sub schedule
 	return;
 }
 
-# ---- the shop of the clients -------------------------------------------------
-
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-my $clients = "$checkout/examples/clients";
-my ($shop, $shop_said);
-
-sub make_shop
-{
-	runs_in($clients, $_[0]);
-	return;
-}
-
-sub listens
-{
-	foreach (1 .. 600)
-	{
-		return 1 if IO::Socket::INET->new("127.0.0.1:$port");
-		return 0 if !$shop->pumpable;
-		usleep(100_000);
-	}
-	return 0;
-}
-
-sub start_shop
-{
-	my ($line) = @_;
-
-	SKIP: {
-		my ($said, $well) = shell($tmp, 'python3 -c "import psycopg"');
-		skip 'no psycopg 3', 1 if !$well;
-		$shop_said = '';
-		$shop = IPC::Run::start([ 'bash', '-c', 'exec env ' . ($line =~ s/\b8080\b/$port/r) ],
-			'<', \undef, '>&', \$shop_said, init => sub { chdir $clients or die $! });
-		ok(listens(), $line) or diag($shop_said);
-	}
-	return;
-}
-
-sub order
-{
-	my ($line) = @_;
-
-	SKIP: {
-		skip 'no shop, or no curl', 1 if !$shop || !have('curl');
-		$line =~ s/\b8080\b/$port/;
-		like(runs_in($clients, $line), qr{^HTTP/1\.\d 201\b}m, 'curl: the first time');
-		like(runs_in($clients, $line), qr{^Idempotent-Replayed: true}mi, 'curl: the second time');
-	}
-	$shop->kill_kill if $shop;
-	return;
-}
-
 # ---- what is not run ---------------------------------------------------------
 
 # Programs of the project: no syntax error, and their options are documented.
@@ -430,11 +377,7 @@ my @commands = (
 	'examples/demo' => \&demo,
 	"SELECT cron.schedule('purge idempotency keys', '* * * * *', 'CALL idem_purge_all()');" =>
 	  \&schedule,
-	'pg_dumpall --globals-only' => sub { like(runs_in($tmp, $_[0]), qr/CREATE ROLE/, 'roles'); },
-	'createdb shop && psql -d shop -f shop.sql' => \&make_shop,
-	'PGDATABASE=shop PGUSER=shop_app python3 python/shop.py 8080' => \&start_shop,
-	q(curl -i localhost:8080/orders -H 'Idempotency-Key: "8e03978e"' --json '{"item": "tea", "quantity": 2}')
-	  => \&order);
+	'pg_dumpall --globals-only' => sub { like(runs_in($tmp, $_[0]), qr/CREATE ROLE/, 'roles'); });
 
 # Whole blocks, by their first line.
 my %scripts = (
@@ -451,13 +394,17 @@ my %not_run = (
 	'make installcheck ISOLATION= TAP_TESTS=' => ['ci/test does so, twice'],
 	'sudo ci/matrix' => [ $machine, \&is_sound ],
 	'sudo ci/matrix --package' => [ $machine, \&is_sound ],
+	'ci/lint' => [ $minutes, \&is_sound ],
+	'ci/memory valgrind SOURCE' => [ $minutes, \&is_sound ],
+	'ci/memory sanitizers SOURCE' => [ $minutes, \&is_sound ],
+	'IDEM_RANDOM_SECONDS=600 make installcheck REGRESS= ISOLATION= PROVE_TESTS=t/050_random_calls.pl' => [$minutes],
 	'bench/run-all' => [ $minutes, \&is_sound ],
 	'bench/run-all /tmp/try quick' => [ $minutes, \&is_sound ],
 	'chaos/run' => [ $faults, \&is_sound ],
 	'chaos/run --minutes 30' => [ $faults, \&is_sound ],
 	'chaos/run --seed 42' => [ $faults, \&is_sound ],
-	'chaos/run --mutants --minutes 1' => [ $faults, \&is_sound ],
-	'chaos/run --minutes 1.2 --seed 2097309009' => [ $faults, \&is_sound ],
+	'chaos/run --minutes M --seed N' => [ $faults, \&is_sound ],
+	'chaos/run --mutants' => [ $faults, \&is_sound ],
 	'sudo apt-get install build-essential debhelper postgresql-all libipc-run-perl' =>
 	  [ 'it changes the machine', \&build_dependencies ],
 	'pg_buildext updatecontrol && dpkg-buildpackage -us -uc -b' =>
@@ -472,17 +419,13 @@ my %not_run = (
 	  [ 'it needs the package', \&is_step_of_package ],
 	'pgxn install idempotency' => [ 'it asks the network', \&pgxn ],
 	'perf record -g -p PID_OF_A_BACKEND -- sleep 10' => ['it needs perf, and the right to use it'],
-	'perf report --no-children' => ['it needs perf, and the right to use it'],
-	'PGDATABASE=shop PGUSER=shop_app node node/shop.js 8080' =>
-	  ['061_node.pl starts it, with what npm installs']);
+	'perf report --no-children' => ['it needs perf, and the right to use it']);
 
 # Code within the text that begins like a command or a statement, and is only
-# spoken of.
+# spoken of.  (So is what has no small letter: a kind of statements.)
 my %fragments = map { $_ => 1 } (
-	'pg_dump -t', 'growth -m 10', 'SET key NX EX', 'SET NX', 'SET TABLESPACE',
-	'CALL idem_batch', 'CALL idem_batch: step 2 of 5: etl.report', 'CREATE EXTENSION', 'CREATE TRIGGER', 'DROP DATABASE', 'DROP EXTENSION',
-	'ALTER DATABASE', 'ALTER ROLE', 'ALTER TABLE', 'GRANT SET ON PARAMETER', 'VACUUM FULL',
-	'REINDEX CONCURRENTLY', 'REINDEX INDEX CONCURRENTLY');
+	'pg_dump -t', 'growth -m 10', 'SET key NX EX', 'CALL idem_batch',
+	'CALL idem_batch: step 2 of 5: etl.report');
 
 # ---- collecting --------------------------------------------------------------
 
@@ -527,6 +470,14 @@ sub is_logged
 	return;
 }
 
+# Results name the run that they are of.
+sub canonical
+{
+	my ($line) = @_;
+
+	return $line =~ s{^(chaos/run) --minutes [\d.]+ --seed \d+$}{$1 --minutes M --seed N}r;
+}
+
 sub take_block
 {
 	my ($page, $block) = @_;
@@ -553,7 +504,7 @@ sub take_block
 		{
 			if (is_setting($line)) { push @settings, $line; }
 			elsif ($line =~ /^LOG:/) { is_logged($page, $line); }
-			else { $found{$line} //= "$page line $block->{line}"; }
+			else { $found{ canonical($line) } //= "$page line $block->{line}"; }
 		}
 	}
 	return;
@@ -564,7 +515,7 @@ sub take_span
 	my ($page, $span) = @_;
 	my ($line, $text) = @$span{qw(line text)};
 
-	return if $fragments{$text} || $text =~ /\.\.\.|…|\.\.\.\)$/ && $text !~ /PG_CONFIG/;
+	return if $fragments{$text} || $text !~ /[a-z]/ || $text =~ /\.\.\.|…/;
 	if (is_setting($text)) { push @settings, $text; }
 	elsif ($text =~ /^(?:SELECT|CALL|SET|RESET|CREATE|DROP|ALTER|GRANT|REVOKE|VACUUM|REINDEX|LISTEN) ./)
 	{
@@ -574,7 +525,7 @@ sub take_span
 		|| $text =~ /^PG[A-Z]+=\S+ ./
 		|| $text =~ m{^(?:ci|bench|chaos|examples)/\S+ .})
 	{
-		$found{$text} //= "$page line $line";
+		$found{ canonical($text) } //= "$page line $line";
 	}
 	return;
 }

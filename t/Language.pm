@@ -65,30 +65,22 @@ sub python
 	return;
 }
 
-# A directory with the example in JavaScript, where node finds what it requires.
-sub node_directory
+# Whether there is node, and it finds what the example requires: of the
+# distribution, or installed by npm for all (see ci/setup), or there.
+sub node_modules
 {
-	my $source = "$examples/node";
 	my @try = ('node', '-e',
 		'require("pg"); require("express"); if (typeof fetch !== "function") process.exit(1)');
-	my $there = sub {
-		my ($dir) = @_;
-		return (run(\@try, init => sub { chdir $dir or die $! }))[0];
-	};
+	my @places = ("$examples/node/node_modules", '/usr/share/nodejs', '/usr/lib/nodejs',
+		'/usr/local/lib/node_modules', '/usr/lib/node_modules');
 
-	return unless -d $source;
-	# Where Debian has them; its own node looks there by itself.
-	$ENV{NODE_PATH} //= '/usr/share/nodejs:/usr/lib/nodejs';
-	return $source if $there->($source);
-
-	my $dir = PostgreSQL::Test::Utils::tempdir();
-	foreach my $file (qw(package.json idempotent.js shop.js))
-	{
-		append_to_file("$dir/$file", slurp_file("$source/$file"));
-	}
-	run([qw(npm install --prefer-offline --no-audit --no-fund --no-package-lock)],
-		init => sub { chdir $dir or die $! });
-	return $there->($dir) ? $dir : undef;
+	$ENV{NODE_PATH} = join ':', @places;
+	return 1 if (run(\@try))[0];
+	my ($ok, $global) = run([qw(npm root -g)]);
+	return unless $ok;
+	chomp $global;
+	$ENV{NODE_PATH} = join ':', @places, $global;
+	return (run(\@try))[0];
 }
 
 # The JDBC driver.

@@ -75,8 +75,9 @@ sub try_at_once
 	my $lock = PsqlSession->new($node->connstr('postgres'));
 	my $printed = '';
 
-	$lock->run('BEGIN');
-	$lock->run('LOCK TABLE orders IN SHARE MODE');
+	$lock->rows("SET statement_timeout = '${patience}s'");
+	$lock->rows('BEGIN');
+	$lock->rows('LOCK TABLE orders IN SHARE MODE');
 	my $first = IPC::Run::start([ @command, 'k-2', 'cup', 1 ], '<', \undef,
 		'>', \$printed, IPC::Run::timeout($patience));
 	$node->poll_query_until('postgres',

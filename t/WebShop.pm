@@ -30,6 +30,8 @@ sub try
 	my ($on, $command) = @_;
 
 	local $SIG{PIPE} = 'IGNORE';
+	local $SIG{ALRM} = sub { die 'not finished in time' };
+	alarm(5 * $patience);
 	$node = $on;
 	@command = @$command;
 	# Prepared as a user of the example would: as superuser, by psql.
@@ -58,6 +60,7 @@ sub try
 	try_crash_outside();
 	try_unknown();
 	stop();
+	alarm(0);
 	return;
 }
 
@@ -275,8 +278,9 @@ sub lock_orders
 {
 	my $session = PsqlSession->new($node->connstr('postgres'));
 
-	$session->run('BEGIN');
-	$session->run('LOCK TABLE orders IN SHARE MODE');
+	$session->rows("SET statement_timeout = '${patience}s'");
+	$session->rows('BEGIN');
+	$session->rows('LOCK TABLE orders IN SHARE MODE');
 	return $session;
 }
 
