@@ -16,6 +16,7 @@ CLIENTS = 8
 POOLED_EVERY = 3            # every third client goes through the pooler
 POOL_SIZE = 2
 UP_WITHIN_S = 30
+DOWN_WITHIN_S = 3           # a pooler may wait for its clients, which may be stopped
 
 
 def start(arguments, output):
@@ -34,6 +35,9 @@ class Provider:
         self.start()
 
     def start(self):
+        """There is only ever one, or there would be two sets of books."""
+        if self.process is not None:
+            self.kill()
         self.seed += 1
         self.process = start([sys.executable, HERE + '/stub.py', self.directory, str(self.seed)],
                              os.path.join(self.directory, 'stub.err'))
@@ -78,7 +82,7 @@ class Pooler:
     def stop(self, how=signal.SIGKILL):
         self.process.send_signal(how)
         try:
-            self.process.wait(UP_WITHIN_S)
+            self.process.wait(DOWN_WITHIN_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -36,6 +36,8 @@ def log_is_clean(site):
     excused = re.compile(r'terminated by signal 9|\(PID \d+\) exited with exit code [12]$')
     found = []
     for server in site.servers:
+        if not os.path.exists(server.log):
+            continue
         with open(server.log, encoding='utf-8', errors='replace') as lines:
             found += [line.rstrip() for line in lines if bad.search(line) and not excused.search(line.rstrip())]
     return ['server log: ' + line for line in found[:10]]
