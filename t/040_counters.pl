@@ -11,6 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use PsqlSession;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $node = PostgreSQL::Test::Cluster->new('main_killed');
 $node->init;
@@ -130,6 +131,18 @@ is( counters('w'),
 $node->safe_psql('postgres', 'SELECT idem_stat_reset()');
 $node->safe_psql('postgres',
 	'ALTER SYSTEM SET idempotency.log_wait_min_duration = 0; SELECT pg_reload_conf()');
+# Each session hears of it in its own time.
+for my $session ($two, $three)
+{
+	my $known = 0;
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		$known = $session->value('SHOW idempotency.log_wait_min_duration') eq '0';
+		last if $known;
+		usleep(100_000);
+	}
+	ok($known, 'a session knows that waits are logged');
+}
 my $pid_two = $two->value('SELECT pg_backend_pid()');
 my $pid_three = $three->value('SELECT pg_backend_pid()');
 my $log_offset = -s $node->logfile;
