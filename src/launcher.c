@@ -98,6 +98,7 @@ static struct
 	uint64		last_ticket;
 	TimestampTz next_round;
 	TimestampTz next_start;		/* no worker slot is tried before */
+	TimestampTz seen;			/* the clock, when we last looked */
 	int			refusals;		/* of worker slots, in a row */
 }			launcher;
 
@@ -407,6 +408,19 @@ start_workers(TimestampTz now)
 
 /* ---- the loop ----------------------------------------------------------- */
 
+/* The clock was set back: times to come are further off than they were meant. */
+static void
+forget_pauses(void)
+{
+	HASH_SEQ_STATUS status;
+	Database   *database;
+
+	launcher.next_start = 0;
+	hash_seq_init(&status, launcher.databases);
+	while ((database = hash_seq_search(&status)) != NULL)
+		database->not_before = 0;
+}
+
 /* The purge is turned off: what has not begun does not begin. */
 static void
 empty_queue(void)
@@ -433,6 +447,10 @@ advance(void)
 		launcher.next_round = 0;
 		return LONGEST_SLEEP_MS;
 	}
+
+	if (now < launcher.seen)
+		forget_pauses();
+	launcher.seen = now;
 
 	/* The interval may have become shorter, or the clock was set back. */
 	launcher.next_round = Min(launcher.next_round,

@@ -396,6 +396,8 @@ idem_purge_all(PG_FUNCTION_ARGS)
 {
 	Purge		purge;
 	bool		more = true;
+	MemoryContext per_batch;
+	MemoryContext caller;
 
 	require_nonatomic(fcinfo);
 	PreventCommandIfReadOnly("idem_purge_all()");
@@ -403,12 +405,18 @@ idem_purge_all(PG_FUNCTION_ARGS)
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to the server programming interface");
 	PurgeStart(&purge);
+	per_batch = AllocSetContextCreate(CurrentMemoryContext,
+									  "idempotency purge batch",
+									  ALLOCSET_DEFAULT_SIZES);
 	while (more)
 	{
+		caller = MemoryContextSwitchTo(per_batch);
 		PushActiveSnapshot(GetTransactionSnapshot());
 		more = PurgeBatch(&purge, idem_purge_batch_size);
 		PopActiveSnapshot();
+		MemoryContextSwitchTo(caller);
 		SPI_commit();
+		MemoryContextReset(per_batch);
 		if (more)
 			pause_between_batches();
 		CHECK_FOR_INTERRUPTS();
