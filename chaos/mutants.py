@@ -78,7 +78,7 @@ class Nursery:
         self.directory = directory
         self.tree = os.path.join(directory, 'tree')
         self.pg_config = pg_config
-        left_out = ['.git', '*.bc', 'tmp_check*', 'results', 'chaos', 't']
+        left_out = ['.git', '*.bc', 'tmp_check*', 'results', 'chaos', 't', 'debian']
         if not self.is_built(source):
             left_out += ['*.o', '*.so']
         shutil.copytree(source, self.tree, ignore=shutil.ignore_patterns(*left_out))
