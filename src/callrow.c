@@ -128,12 +128,6 @@ CallrowInsert(Callrow *call)
 	CommandCounterIncrement();
 }
 
-static void
-update_tuple(Relation rel, Callrow *call)
-{
-	TupleUpdate(rel, &call->tid, CALL_NATTS, call->values, call->nulls);
-}
-
 /*
  * CallrowUpdate - writes a changed call.
  */
@@ -143,7 +137,7 @@ CallrowUpdate(Callrow *call)
 	Relation	rel = table_open(CatalogTable(IDEM_TABLE_CALL),
 								 RowExclusiveLock);
 
-	update_tuple(rel, call);
+	TupleUpdate(rel, &call->tid, CALL_NATTS, call->values, call->nulls);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();
 }
@@ -309,7 +303,7 @@ CallrowSettleOpen(const LogRow *row, CallStatus status)
 		if (!CallstateIsOpen(CallrowStatus(&call)))
 			continue;
 		CallrowSetStatus(&call, status);
-		update_tuple(scan.rel, &call);
+		TupleUpdate(scan.rel, &call.tid, CALL_NATTS, call.values, call.nulls);
 	}
 	LifeEndScan(&scan);
 	CommandCounterIncrement();

@@ -67,15 +67,6 @@ TableCacheCreate(TableCache *cache)
 }
 
 /*
- * TableCacheHas - is there an entry of a table, stale or not?
- */
-bool
-TableCacheHas(const TableCache *cache, Oid relid)
-{
-	return hash_search(cache->entries, &relid, HASH_FIND, NULL) != NULL;
-}
-
-/*
  * TableCacheFind - the entry of a table; where found is false its own part is
  * not initialized, and where it is not valid it has to be filled.
  */

@@ -28,7 +28,6 @@ typedef struct TableCache
 
 extern bool TableCacheIsThere(const TableCache *cache);
 extern void TableCacheCreate(TableCache *cache);
-extern bool TableCacheHas(const TableCache *cache, Oid relid);
 extern TableEntry *TableCacheFind(TableCache *cache, Oid relid, bool *found);
 extern void TableCacheSweep(TableCache *cache,
 							void (*release) (TableEntry *entry));

@@ -195,7 +195,6 @@ read_key(TargetCache *cache, Relation rel)
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column - 1);
 		char	   *name;
 
-
 		/*
 		 * A key that is too long, or too exact, fits no row: not cut to fit
 		 * one.
@@ -245,8 +244,8 @@ release_entry(TableEntry *entry)
 }
 
 /*
- * The entry of a table, as it is now.  Before one is added those of tables that
- * are gone are removed.
+ * The entry of a table, as it is now.  When one is added those of tables that are
+ * gone are removed.
  */
 static TargetCache *
 find_cache(Relation rel)
@@ -257,14 +256,13 @@ find_cache(Relation rel)
 	if (!TableCacheIsThere(&targets))
 		create_cache();
 	free_dead_plans();
-	if (!TableCacheHas(&targets, RelationGetRelid(rel)))
-		TableCacheSweep(&targets, release_entry);
 	cache = (TargetCache *) TableCacheFind(&targets, RelationGetRelid(rel),
 										   &found);
 	if (!found)
 	{
 		cache->context = NULL;
 		cache->statements = NIL;
+		TableCacheSweep(&targets, release_entry);
 	}
 	if (likely(cache->entry.valid))
 		return cache;
