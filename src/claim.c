@@ -275,9 +275,9 @@ answer_claimed(ClaimAnswer *answer, const ClaimRequest *request,
 	set_column(answer, CLAIM_COL_CREATED_AT, values[LOG_CREATED_AT]);
 	answer->tid = log->written->tts_tid;
 	answer->life = DatumGetInt64(values[LOG_LIFE]);
-	answer->steps = LogRowInt32(&row, LOG_STEPS);
 	set_column(answer, CLAIM_COL_CHECKPOINTS,
-			   CheckpointObject(&request->key, answer->life, answer->steps));
+			   CheckpointObject(&request->key, answer->life,
+								LogRowInt32(&row, LOG_STEPS)));
 }
 
 /* ---- new row versions -------------------------------------------------- */

@@ -66,7 +66,6 @@ typedef struct ClaimAnswer
 	Blocker		blocker;
 	ItemPointerData tid;		/* claimed: the version that was written */
 	int64		life;			/* claimed: life of the key */
-	int32		steps;			/* claimed: its checkpoints so far */
 	Datum		values[CLAIM_NCOLS];
 	bool		nulls[CLAIM_NCOLS];
 } ClaimAnswer;

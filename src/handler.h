@@ -19,7 +19,6 @@ typedef struct RunningClaim
 	int64		token;
 	int64		life;
 	int32		attempt;
-	int32		steps;
 	struct RunningClaim *outer;
 } RunningClaim;
 

@@ -286,8 +286,7 @@ run_claimed(Log *log, const ClaimRequest *request, const char *handler,
 		.key = request->key,
 		.token = DatumGetInt64(answer->values[CLAIM_COL_TOKEN]),
 		.life = answer->life,
-		.attempt = DatumGetInt32(answer->values[CLAIM_COL_ATTEMPT]),
-		.steps = answer->steps
+		.attempt = DatumGetInt32(answer->values[CLAIM_COL_ATTEMPT])
 	};
 
 	LogUnpin(log);

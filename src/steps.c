@@ -282,6 +282,7 @@ do_step(const Steps *steps, int i)
 	RunningClaim claim = {.key = steps->key,.token = steps->token,
 	.life = steps->life,.attempt = steps->attempt};
 	Holder		holder = holder_of(steps);
+	int32		nsteps;
 	bool		own;
 	LogRow		row;
 	Log			log;
@@ -289,9 +290,9 @@ do_step(const Steps *steps, int i)
 	CHECK_FOR_INTERRUPTS();
 	LogOpen(&log);
 	renew_claim(&log, &holder, &row);
-	claim.steps = LogRowInt32(&row, LOG_STEPS);
+	nsteps = LogRowInt32(&row, LOG_STEPS);
 	LogUnpin(&log);
-	if (claim.steps == 0 ||
+	if (nsteps == 0 ||
 		!CheckpointIsThere(&steps->key, steps->life, name, &own))
 	{
 		result = HandlerCall(HandlerFind(steps->names[i], false), argument,
